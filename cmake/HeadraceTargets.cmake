@@ -1,0 +1,49 @@
+# Flags for Headrace's own targets. Everything is PRIVATE or scoped to the target, so that a parent project's
+# flags are never touched.
+function(headrace_target_options target)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter
+    $<$<BOOL:${HEADRACE_WERROR}>:-Werror>)
+  if(HEADRACE_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${HEADRACE_SANITIZE} -fno-omit-frame-pointer
+      $<$<NOT:$<STREQUAL:${HEADRACE_SANITIZE},thread>>:-fno-sanitize-recover=undefined>)
+    target_link_options(${target} PRIVATE -fsanitize=${HEADRACE_SANITIZE})
+  endif()
+endfunction()
+
+# headrace_folder(NAME SOURCES a.cpp ... DEPENDS base ... LINK lib ...)
+# One folder of lib/: its objects go into libheadrace, and the static library headrace_NAME serves the unit tests.
+function(headrace_folder name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINK" ${ARGN})
+  add_library(headrace_${name}_objects OBJECT ${ARG_SOURCES})
+  headrace_target_options(headrace_${name}_objects)
+  target_include_directories(headrace_${name}_objects PUBLIC ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(headrace_${name}_objects PUBLIC ${ARG_LINK} fmt::fmt-header-only)
+  add_library(headrace_${name} STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:headrace_${name}_objects>)
+  target_include_directories(headrace_${name} PUBLIC ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(headrace_${name} PUBLIC ${ARG_LINK} fmt::fmt-header-only Threads::Threads)
+  foreach(dependency ${ARG_DEPENDS})
+    target_link_libraries(headrace_${name} PUBLIC headrace_${dependency})
+    target_link_libraries(headrace_${name}_objects PUBLIC
+      $<TARGET_PROPERTY:headrace_${dependency}_objects,INTERFACE_LINK_LIBRARIES>)
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY HEADRACE_FOLDERS ${name})
+  set_property(GLOBAL APPEND PROPERTY HEADRACE_LINK ${ARG_LINK})
+endfunction()
+
+# headrace_test(NAME SUITE suite SOURCES ... LINK headrace_x ...): a Catch2 executable registered with ctest under
+# the label SUITE.
+function(headrace_test name)
+  cmake_parse_arguments(ARG "" "SUITE;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  headrace_target_options(${name})
+  target_link_libraries(${name} PRIVATE headrace_test_main ${ARG_LINK})
+  add_test(NAME ${ARG_SUITE}.${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${ARG_SUITE}.${name} PROPERTIES LABELS ${ARG_SUITE} TIMEOUT ${ARG_TIMEOUT}
+    SKIP_REGULAR_EXPRESSION "SKIPPED:")
+endfunction()

@@ -1,0 +1,34 @@
+// What this processor and operating system can run, and the instruction sets the kernels are compiled for.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace headrace {
+
+// Instruction sets with kernels of their own, weakest first. Each includes those before it.
+enum class Isa : int32_t {
+  kBaseline = 0,    // x86-64-v2: SSE4.2
+  kAvx2 = 1,        // AVX2, FMA, F16C
+  kAvx512Vnni = 2,  // AVX-512 F, BW, DQ, VL, VNNI
+};
+
+// "baseline", "avx2", "avx512_vnni".
+std::string_view isa_name(Isa isa);
+
+// True where both the processor has the instructions (CPUID) and the operating system saves their registers (XGETBV).
+bool isa_available(Isa isa);
+
+// Every available instruction set, weakest first.
+std::vector<Isa> available_isas();
+
+// The strongest available one, or the one called `name`; an unknown or unavailable name is an error that lists the
+// available ones. "auto" and "" mean the strongest.
+Result<Isa> choose_isa(std::string_view name);
+
+// Logical processors this process may run on (the affinity mask and the cgroup quota, rounded up), at least 1.
+int usable_processors();
+
+}  // namespace headrace

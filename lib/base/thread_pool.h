@@ -1,0 +1,57 @@
+// A fork-join pool for the kernels of one engine: short parallel loops, started thousands of times a second.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace headrace {
+
+// Runs loops over task indices on the calling thread and num_threads - 1 workers. Workers spin for a short while
+// after a loop (the next one usually follows within microseconds) and then sleep, so that an idle engine uses no CPU.
+// Thread rule: one loop at a time; the pool belongs to whoever steps the engine.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls task(index, thread) for each index in [0, num_tasks), thread in [0, num_threads()); returns when all are
+  // done. Which thread runs which index is left to timing: a task's result must not depend on it.
+  template <class Task>
+  void run(int64_t num_tasks, const Task& task) {
+    if (num_tasks <= 0) return;
+    if (workers_.empty() || num_tasks == 1) {
+      for (int64_t index = 0; index < num_tasks; ++index) task(index, 0);
+      return;
+    }
+    run_erased(num_tasks, &task,
+               [](const void* erased, int64_t index, int thread) { (*static_cast<const Task*>(erased))(index, thread); });
+  }
+
+ private:
+  using Erased = void (*)(const void* task, int64_t index, int thread);
+  void run_erased(int64_t num_tasks, const void* task, Erased call);
+  void work(int thread);
+  void take_tasks(int thread);
+
+  std::vector<std::thread> workers_;
+  const void* task_ = nullptr;
+  Erased call_ = nullptr;
+  int64_t num_tasks_ = 0;
+  alignas(64) std::atomic<int64_t> next_task_{0};
+  alignas(64) std::atomic<uint64_t> generation_{0};
+  alignas(64) std::atomic<int> busy_workers_{0};
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> stopping_{false};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+};
+
+}  // namespace headrace
