@@ -15,7 +15,7 @@ struct Registers {
 
 Registers cpuid(unsigned leaf, unsigned subleaf) {
   Registers r;
-  if (leaf <= __get_cpuid_max(0, nullptr)) __cpuid_count(leaf, subleaf, r.eax, r.ebx, r.ecx, r.edx);
+  if (leaf <= static_cast<unsigned>(__get_cpuid_max(0, nullptr))) __cpuid_count(leaf, subleaf, r.eax, r.ebx, r.ecx, r.edx);
   return r;
 }
 
