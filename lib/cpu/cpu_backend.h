@@ -1,0 +1,18 @@
+// The CPU backend: kernels of one instruction set over one thread pool.
+#pragma once
+
+#include <memory>
+
+#include "base/cpu_features.h"
+#include "ops/backend.h"
+
+namespace headrace {
+
+struct CpuBackendOptions {
+  Isa isa = Isa::kBaseline;  // must be available
+  int num_threads = 1;
+};
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuBackendOptions& options);
+
+}  // namespace headrace

@@ -1,0 +1,78 @@
+// The op table every backend fills, and the weights it owns. The scalar reference in this folder is the specification;
+// other backends are tested against it op by op.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "tensor/dtype.h"
+#include "tensor/op_params.h"
+
+namespace headrace {
+
+// How linear layers of block-format weights see their inputs. Weights of F32, F16 and BF16 always meet float inputs.
+enum class ActivationType : int32_t {
+  kInt8,     // 8-bit codes, a scale per 32 values, and a second 8-bit term in a row's outlier blocks
+  kInt16,    // 16-bit codes, a scale per 32 values
+  kFloat32,  // weights decoded to float32, for measuring
+};
+
+// A weight on its way in: rows are read as the packer needs them, so that no second copy of the file is ever held.
+struct WeightSource {
+  std::string name;  // for errors
+  DType dtype = DType::kF32;
+  int64_t rows = 0;  // out_features
+  int64_t cols = 0;  // in_features, a multiple of the dtype's block size
+  // Fills bytes of the row-major tensor from byte_offset. May be called from several threads at once.
+  std::function<Status(uint64_t byte_offset, std::span<std::byte> destination)> read;
+};
+
+struct PackOptions {
+  ActivationType activations = ActivationType::kInt8;
+  bool decode_to_float = false;  // keep the weight dequantized in float32 (`--exact`)
+};
+
+// A weight [rows, cols] in a backend's own order: the same integers and scales as the file, nothing rounded. Immutable,
+// may be used by several threads.
+class PackedWeight {
+ public:
+  virtual ~PackedWeight() = default;
+  virtual DType dtype() const = 0;
+  virtual int64_t rows() const = 0;
+  virtual int64_t cols() const = 0;
+  virtual uint64_t bytes() const = 0;
+  // out [cols] = the row in float32, bit-equal to dequantize_row of the file's bytes.
+  virtual void decode_row(int64_t row, float* out) const = 0;
+};
+
+// One device's ops. Thread rule: one op at a time per backend (it owns the thread pool); pack may not overlap ops.
+// Rows are independent in every op: row t of the output is a function of row t of the inputs (and of its sequence's
+// cache) alone, bit for bit, whatever the other rows, the number of threads or the number of rows.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;  // "reference", "cpu/avx2", ...
+  virtual int num_threads() const = 0;
+
+  virtual Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) = 0;
+
+  virtual void embed(const EmbedParams& params) = 0;
+  virtual void rms_norm(const RmsNormParams& params) = 0;
+  virtual void linear(const LinearParams& params) = 0;
+  virtual void rope_and_store_kv(const RopeStoreParams& params) = 0;
+  virtual void paged_attention(const PagedAttentionParams& params) = 0;
+  virtual void gated_activation(const GatedActivationParams& params) = 0;
+  virtual void add(const AddParams& params) = 0;
+  virtual void softcap(const SoftcapParams& params) = 0;
+};
+
+// The scalar reference of every op, one thread, no instruction set beyond the baseline: float64 accumulation where the
+// contract leaves the order open.
+std::unique_ptr<Backend> make_reference_backend();
+
+}  // namespace headrace

@@ -1,0 +1,51 @@
+// Byte layout of cached keys and values inside one block of the paged KV cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace headrace {
+
+enum class KvDType : int32_t { kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3 };
+
+inline std::string_view kv_dtype_name(KvDType dtype) {
+  constexpr std::string_view kNames[] = {"f32", "f16", "bf16", "q8"};
+  return kNames[static_cast<int>(dtype)];
+}
+
+// Tokens whose keys lie side by side: a dot product of one query with 16 keys is 16 independent lanes.
+inline constexpr int kKvTile = 16;
+// Values along head_dim that share one float16 scale in kQ8 (last group may be shorter).
+inline constexpr int kKvQ8Group = 32;
+
+// One layer's block holds, for each KV head in order, its keys and then its values (HND):
+//   keys   [block_size / 16][head_dim][16 tokens]      kQ8: int8, then scales float16 [block_size / 16][groups][16]
+//   values [block_size][head_dim]                      kQ8: int8, then scales float16 [block_size][groups]
+// groups = ceil(head_dim / 32). A slot is block_id * block_size + offset.
+struct KvLayout {
+  KvDType dtype = KvDType::kF16;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;    // of keys and of values
+  int32_t block_size = 16;  // tokens, a multiple of 16
+
+  size_t element_bytes() const { return dtype == KvDType::kF32 ? 4 : dtype == KvDType::kQ8 ? 1 : 2; }
+  int32_t scale_groups() const { return (head_dim + kKvQ8Group - 1) / kKvQ8Group; }
+  // Codes of the keys (or of the values) of one head in one block, without scales.
+  size_t code_bytes() const { return element_bytes() * static_cast<size_t>(block_size) * static_cast<size_t>(head_dim); }
+  size_t scale_bytes() const {
+    return dtype == KvDType::kQ8 ? 2 * static_cast<size_t>(block_size) * static_cast<size_t>(scale_groups()) : 0;
+  }
+  // Keys (or values) of one head in one block.
+  size_t half_bytes() const { return code_bytes() + scale_bytes(); }
+  size_t head_bytes() const { return 2 * half_bytes(); }
+  // All heads of one layer in one block; every offset above is a multiple of 32 bytes when head_dim is even.
+  size_t block_bytes() const { return head_bytes() * static_cast<size_t>(num_kv_heads); }
+
+  bool operator==(const KvLayout&) const = default;
+};
+
+// Raised whenever the meaning of the bytes above changes; files written with another version are refused.
+inline constexpr uint32_t kKvLayoutVersion = 1;
+
+}  // namespace headrace

@@ -1,0 +1,121 @@
+// Parameters of the ops: raw pointers and named fields, seen by the model above and the kernels below. All floats are
+// row-major; num_tokens is the number of rows of the ragged batch. No op keeps a pointer after it returns.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tensor/kv_layout.h"
+
+namespace headrace {
+
+class PackedWeight;
+
+enum class Activation : int32_t {
+  kSilu,      // x * sigmoid(x)
+  kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+  kGeluErf,   // 0.5 x (1 + erf(x / sqrt 2))
+  kRelu,
+};
+
+// out[t, :] = scale * table[token_ids[t], :]
+struct EmbedParams {
+  const PackedWeight* table = nullptr;   // [vocab_size, hidden_size]
+  const int32_t* token_ids = nullptr;    // [num_tokens], each checked by the caller to lie in [0, vocab_size)
+  int64_t num_tokens = 0;
+  float scale = 1.0f;
+  float* out = nullptr;                  // [num_tokens, hidden_size]
+};
+
+// out = x / sqrt(mean(x^2) + eps) * (weight + weight_offset), row by row. out may be x.
+struct RmsNormParams {
+  const float* x = nullptr;       // [num_tokens, size]
+  const float* weight = nullptr;  // [size]
+  int64_t num_tokens = 0;
+  int64_t size = 0;
+  float eps = 0.0f;
+  float weight_offset = 0.0f;     // 1 where the checkpoint stores w - 1 (Gemma)
+  float* out = nullptr;           // [num_tokens, size]
+};
+
+// One product of a linear op: y = x W^T + bias, or y += ... with accumulate.
+struct LinearOutput {
+  const PackedWeight* weight = nullptr;  // [out_features, in_features]
+  const float* bias = nullptr;           // [out_features] or null
+  float* y = nullptr;                    // [num_tokens, out_features] with row stride y_stride
+  int64_t y_stride = 0;                  // floats between rows of y
+  bool accumulate = false;               // add to y (the residual stream)
+};
+
+// Several products of the same rows; x is quantized once for all of them.
+struct LinearParams {
+  const float* x = nullptr;  // [num_tokens, in_features], contiguous
+  int64_t num_tokens = 0;
+  int64_t in_features = 0;
+  std::span<const LinearOutput> outputs;
+};
+
+// Per row: RMS-normalise each head of q and k where weights are given, rotate q and k by position, store k and v.
+struct RopeStoreParams {
+  float* q = nullptr;        // [num_tokens, num_heads, head_dim], rotated in place
+  float* k = nullptr;        // [num_tokens, num_kv_heads, head_dim], rotated in place
+  const float* v = nullptr;  // [num_tokens, num_kv_heads, head_dim]
+  int64_t num_tokens = 0;
+  int32_t num_heads = 0;
+  const float* q_norm = nullptr;  // [head_dim] or null
+  const float* k_norm = nullptr;
+  float norm_eps = 0.0f;
+  float norm_weight_offset = 0.0f;
+  const int32_t* positions = nullptr;  // [num_tokens]
+  const float* inv_freq = nullptr;     // [rotary_dim / 2], radians per position; null: no rotation
+  int32_t rotary_dim = 0;              // leading dims of a head that rotate
+  bool interleaved = false;            // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
+  float attention_factor = 1.0f;       // multiplies cos and sin (YaRN, long RoPE)
+  KvLayout layout;                     // num_kv_heads, head_dim and block_size come from here
+  std::byte* cache = nullptr;          // this layer's blocks [num_blocks][layout.block_bytes()]
+  const int64_t* slots = nullptr;      // [num_tokens] block_id * block_size + offset
+};
+
+// Causal attention of the batch's rows over the paged cache, keys and values of the rows already stored.
+// Row t of a sequence at position p sees cached positions (p - window, p], in that sequence's block table.
+// Softmax partial sums are merged at fixed logical positions, so that a row's result depends on its own keys alone.
+struct PagedAttentionParams {
+  const float* q = nullptr;  // [num_tokens, num_heads, head_dim]
+  float* out = nullptr;      // [num_tokens, num_heads, head_dim]
+  int32_t num_heads = 0;     // a multiple of layout.num_kv_heads; query head h reads KV head h / group
+  int32_t num_seqs = 0;
+  const int32_t* query_start = nullptr;          // [num_seqs + 1] rows of each sequence
+  const int32_t* const* block_tables = nullptr;  // [num_seqs] block ids in logical order
+  const int32_t* positions = nullptr;            // [num_tokens] index of the row in its sequence's cache
+  KvLayout layout;
+  const std::byte* cache = nullptr;  // this layer's blocks
+  float scale = 1.0f;
+  int32_t window = 0;                // 0: unlimited
+  float logit_softcap = 0.0f;        // c > 0: scores become c * tanh(score / c)
+  const float* sinks = nullptr;      // [num_heads] extra logit in each softmax's denominator, or null
+};
+
+// out = activation(gate) * up, elementwise; out may be gate.
+struct GatedActivationParams {
+  const float* gate = nullptr;  // [num_elements]
+  const float* up = nullptr;
+  int64_t num_elements = 0;
+  Activation activation = Activation::kSilu;
+  float* out = nullptr;
+};
+
+// out += x, elementwise.
+struct AddParams {
+  const float* x = nullptr;
+  float* out = nullptr;
+  int64_t num_elements = 0;
+};
+
+// x = cap * tanh(x / cap), in place.
+struct SoftcapParams {
+  float* x = nullptr;
+  int64_t num_elements = 0;
+  float cap = 0.0f;
+};
+
+}  // namespace headrace
