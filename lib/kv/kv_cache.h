@@ -1,0 +1,130 @@
+// The paged KV cache of one model: a pool of blocks, sequences that hold them, and the index of prefixes seen before.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/byte_source.h"
+#include "base/hash.h"
+#include "base/status.h"
+#include "tensor/kv_layout.h"
+
+namespace headrace {
+
+struct KvCacheConfig {
+  std::vector<KvLayout> layers;  // one per layer with attention; all with the same dtype and block_size
+  int64_t num_blocks = 0;
+  bool prefix_index = true;
+  // Everything that changes the meaning of cached values beside the tokens: model content, weight version, rope,
+  // window, activations. Part of every block's hash and of saved files.
+  Hash128 identity;
+};
+
+struct KvCacheStats {
+  int64_t num_blocks = 0;     // in the pool
+  int64_t free_blocks = 0;    // held by nobody: empty ones and cached ones that may be evicted
+  int64_t cached_blocks = 0;  // in the prefix index, held or not
+  int64_t lookup_tokens = 0;  // asked of match_prefix so far
+  int64_t hit_tokens = 0;     // found there
+  int64_t evictions = 0;
+  uint64_t pool_bytes = 0;
+};
+
+class KvCache;
+
+// The blocks of one sequence: block_ids()[i] holds positions [i * block_size, (i + 1) * block_size). Movable; gives its
+// blocks back when destroyed. Keeps the cache alive.
+class KvSequence {
+ public:
+  KvSequence() = default;
+  KvSequence(KvSequence&&) noexcept;
+  KvSequence& operator=(KvSequence&&) noexcept;
+  KvSequence(const KvSequence&) = delete;
+  KvSequence& operator=(const KvSequence&) = delete;
+  ~KvSequence();
+
+  const std::vector<int32_t>& block_ids() const { return block_ids_; }
+  // Positions whose keys and values are stored and valid.
+  int64_t num_tokens() const { return num_tokens_; }
+
+ private:
+  friend class KvCache;
+  std::shared_ptr<KvCache> cache_;
+  std::vector<int32_t> block_ids_;
+  std::vector<Hash128> block_hashes_;  // of the leading full blocks already looked up or published
+  int64_t num_tokens_ = 0;
+  std::string salt_;
+};
+
+// Thread rule: bookkeeping is guarded inside and may be called from any thread; the bytes of a block are written only by
+// the step that reserved it.
+class KvCache : public std::enable_shared_from_this<KvCache> {
+ public:
+  // Allocates the pool; kOutOfMemory when that fails, kInvalidArgument for a configuration that cannot hold a token.
+  static Result<std::shared_ptr<KvCache>> create(KvCacheConfig config);
+
+  const KvCacheConfig& config() const;
+  int32_t block_size() const;
+  KvCacheStats stats() const;
+
+  // Layer `layer`'s blocks: [num_blocks][layers[layer].block_bytes()].
+  std::byte* layer_data(int32_t layer);
+
+  // An empty sequence. Sequences with different salts (tenants, say) never share blocks.
+  KvSequence new_sequence(std::string salt = {});
+
+  // For an empty sequence: takes the longest run of full blocks whose tokens equal the front of token_ids (compared
+  // token by token, not by hash alone), at most max_tokens. Returns the positions now stored.
+  int64_t match_prefix(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens);
+
+  // Makes room for positions [sequence.num_tokens(), num_tokens): new blocks, and a private copy of a shared or published
+  // last block that would be written. kResourceExhausted, and nothing changed, when the pool has too few.
+  Status reserve(KvSequence& sequence, int64_t num_tokens);
+  // Where position p of a reserved sequence is stored.
+  int64_t slot(const KvSequence& sequence, int64_t position) const;
+
+  // The step wrote positions up to num_tokens; token_ids are all of the sequence's tokens so far. Full blocks are
+  // published to the prefix index (unless it is off).
+  void commit(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t num_tokens);
+
+  // Another sequence with the same stored positions, sharing the blocks (copy on write).
+  KvSequence fork(const KvSequence& sequence);
+  // Forgets positions from num_tokens on, and room reserved beyond them.
+  void rewind(KvSequence& sequence, int64_t num_tokens);
+  // Gives all blocks back; published ones stay in the index until they are evicted.
+  void release(KvSequence& sequence);
+  // Drops every unheld published block.
+  void clear_prefix_index();
+
+  // Writes the stored positions, their tokens and a checksum, in a form that names its layout version, the identity and
+  // the layers' layouts. `write` appends bytes and reports failure.
+  using WriteCallback = std::function<Status(std::span<const std::byte>)>;
+  Status save(const KvSequence& sequence, std::span<const int32_t> token_ids, const WriteCallback& write) const;
+  // Reads such a file into a new sequence and gives its tokens. kMalformed for damage (checksum, truncation),
+  // kFailedPrecondition for another model, layout or version. Takes nothing from the pool when it fails.
+  struct Restored;
+  Result<Restored> restore(ByteSource& source, std::string salt = {});
+
+  // Laws of the pool (counts, references, index), checked after every step in debug and fuzz builds.
+  Status check_invariants() const;
+
+ private:
+  friend class KvSequence;
+  class Impl;
+  explicit KvCache(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+
+ public:
+  ~KvCache();
+};
+
+struct KvCache::Restored {
+  KvSequence sequence;
+  std::vector<int32_t> token_ids;
+};
+
+}  // namespace headrace

@@ -1,0 +1,70 @@
+// From one row of logits to one token: the chain of penalties, filters and the draw, a function of the row, the
+// request's parameters and (seed, sample index, position) alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace headrace {
+
+// Names and meanings as in vLLM's SamplingParams and the OpenAI API. Defaults leave the distribution untouched.
+struct SamplingParams {
+  float temperature = 1.0f;         // >= 0; 0 is greedy (highest logit, ties to the lower id)
+  int32_t top_k = 0;                // keep the k most likely; 0: all
+  float top_p = 1.0f;               // in (0, 1]: smallest set of most likely tokens whose mass reaches p
+  float min_p = 0.0f;               // in [0, 1]: drop tokens less likely than min_p times the most likely
+  float typical_p = 1.0f;           // in (0, 1]: locally typical sampling (Meister et al. 2022)
+  float repetition_penalty = 1.0f;  // > 0: divides positive, multiplies negative logits of tokens in prompt or output
+  float frequency_penalty = 0.0f;   // [-2, 2]: times the count in the output, subtracted
+  float presence_penalty = 0.0f;    // [-2, 2]: subtracted once for a token in the output
+  std::vector<std::pair<int32_t, float>> logit_bias;  // added to the logits; ids in [0, vocab_size)
+  uint64_t seed = 0;
+  int32_t num_logprobs = 0;         // 0: none but the sampled token's; at most 128
+
+  // kInvalidArgument naming the field (its place) for a value out of range or not finite.
+  Status validate(int32_t vocab_size) const;
+};
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob = 0.0f;  // natural log, of the model's distribution before penalties and filters
+};
+
+struct SampledToken {
+  int32_t token_id = 0;
+  float logprob = 0.0f;
+  std::vector<TokenLogprob> top_logprobs;  // num_logprobs most likely, highest first, ties by id
+};
+
+// Tokens seen so far, kept by the request.
+struct TokenHistory {
+  std::unordered_map<int32_t, int32_t> output_counts;
+  std::unordered_map<int32_t, int32_t> prompt_counts;
+};
+
+// Thread rule: const and stateless between calls; scratch is the caller's.
+class Sampler {
+ public:
+  explicit Sampler(SamplingParams params);
+  const SamplingParams& params() const { return params_; }
+
+  // logits [vocab_size] are overwritten. `banned` ids (min_tokens: stop tokens; may be empty) get probability zero.
+  // sample_index tells the n samples of one request apart, position counts generated tokens: both feed the counter-based
+  // generator, so a draw does not depend on what shares the batch. kInvalidArgument when no token has finite probability.
+  Result<SampledToken> sample(std::span<float> logits, const TokenHistory& history, std::span<const int32_t> banned,
+                              uint32_t sample_index, uint64_t position) const;
+
+ private:
+  SamplingParams params_;
+};
+
+// log softmax(logits)[token_id] and the num_logprobs most likely; for prompt logprobs. logits are left alone.
+SampledToken score_token(std::span<const float> logits, int32_t token_id, int32_t num_logprobs);
+
+}  // namespace headrace
