@@ -35,4 +35,18 @@ uint16_t float_to_bfloat16(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+float e8m0_half_to_float(uint8_t e) {
+  // 2^(e - 128); the two smallest are subnormal in binary32.
+  const uint32_t bits = e < 2 ? 0x00200000u << e : static_cast<uint32_t>(e - 1) << 23;
+  return std::bit_cast<float>(bits);
+}
+
+float ue4m3_to_float(uint8_t bits) {
+  if (bits == 0x7f) return 0.0f;  // NaN in E4M3; taken as zero
+  const uint32_t exponent = (bits >> 3) & 15;
+  const float mantissa = static_cast<float>(bits & 7);
+  if (exponent == 0) return mantissa * 0x1p-9f;
+  return (1.0f + mantissa * 0.125f) * std::bit_cast<float>((exponent + 120) << 23);
+}
+
 }  // namespace headrace

@@ -20,4 +20,9 @@ inline float bfloat16_to_float(uint16_t bits) {
 // Round to nearest even; NaN stays NaN.
 uint16_t float_to_bfloat16(float value);
 
+// Half of an E8M0 scale, 2^(e - 128): MXFP4's elements are stored doubled (kFp4DoubledValues).
+float e8m0_half_to_float(uint8_t e);
+// Unsigned E4M3 (bias 7); the sign bit is ignored and 0x7f, which E4M3 calls NaN, is 0.
+float ue4m3_to_float(uint8_t bits);
+
 }  // namespace headrace

@@ -1,0 +1,39 @@
+// One function per block format: decodes a block into its elements. Used by dequantize.cpp.
+#pragma once
+
+#include "tensor/block_formats.h"
+
+namespace headrace {
+
+void decode_block(const BlockQ1_0& block, float* out);
+void decode_block(const BlockQ2_0& block, float* out);
+void decode_block(const BlockQ4_0& block, float* out);
+void decode_block(const BlockQ4_1& block, float* out);
+void decode_block(const BlockQ5_0& block, float* out);
+void decode_block(const BlockQ5_1& block, float* out);
+void decode_block(const BlockQ8_0& block, float* out);
+void decode_block(const BlockQ8_1& block, float* out);
+
+void decode_block(const BlockQ2_K& block, float* out);
+void decode_block(const BlockQ3_K& block, float* out);
+void decode_block(const BlockQ4_K& block, float* out);
+void decode_block(const BlockQ5_K& block, float* out);
+void decode_block(const BlockQ6_K& block, float* out);
+void decode_block(const BlockQ8_K& block, float* out);
+
+void decode_block(const BlockIQ1_S& block, float* out);
+void decode_block(const BlockIQ1_M& block, float* out);
+void decode_block(const BlockIQ2_XXS& block, float* out);
+void decode_block(const BlockIQ2_XS& block, float* out);
+void decode_block(const BlockIQ2_S& block, float* out);
+void decode_block(const BlockIQ3_XXS& block, float* out);
+void decode_block(const BlockIQ3_S& block, float* out);
+void decode_block(const BlockIQ4_NL& block, float* out);
+void decode_block(const BlockIQ4_XS& block, float* out);
+
+void decode_block(const BlockTQ1_0& block, float* out);
+void decode_block(const BlockTQ2_0& block, float* out);
+void decode_block(const BlockMXFP4& block, float* out);
+void decode_block(const BlockNVFP4& block, float* out);
+
+}  // namespace headrace
