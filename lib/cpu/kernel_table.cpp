@@ -1,0 +1,26 @@
+#include "cpu/kernel_table.h"
+
+#include "base/cpu_features.h"
+
+namespace headrace {
+
+namespace isa_baseline {
+extern const KernelTable kKernelTable;
+}
+namespace isa_avx2 {
+extern const KernelTable kKernelTable;
+}
+namespace isa_avx512_vnni {
+extern const KernelTable kKernelTable;
+}
+
+const KernelTable& kernel_table(int32_t isa) {
+  switch (static_cast<Isa>(isa)) {
+    case Isa::kAvx512Vnni: return isa_avx512_vnni::kKernelTable;
+    case Isa::kAvx2: return isa_avx2::kKernelTable;
+    case Isa::kBaseline: break;
+  }
+  return isa_baseline::kKernelTable;
+}
+
+}  // namespace headrace

@@ -1,0 +1,100 @@
+// The kernels of one instruction set: plain functions over raw pointers, without threads and without allocation.
+// Included by kernel sources of every instruction set, so nothing here may have inline code.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cpu/kernels/quantized_kernels.h"
+
+namespace headrace {
+
+// Lanes of a weight panel, of a key tile, and of the kernels' vectors, on every instruction set.
+constexpr int kPanel = 16;
+// A product sums K in chunks of this many terms from zero and adds the chunks in order.
+constexpr int kSumChunk = 256;
+
+// Element types of panels; kQ8Codes appears in the KV cache alone.
+enum class PanelType : int32_t { kF32, kF16, kBF16 };
+
+// out[r, g, lane] += sum over k of x[k * x_stride + r] * w[g * panel_stride + k * k_stride + lane], k in order from
+// an accumulator of zero: the arithmetic of one output is the same for every rows and panels.
+struct MatmulTile {
+  const float* x;        // [depth][x_stride], the first `rows` of each used
+  int64_t x_stride;      // floats
+  const void* w;         // first panel
+  int64_t panel_stride;  // elements between panels
+  int64_t k_stride;      // elements between k
+  int64_t depth;
+  int32_t rows;          // 1..float_tile_rows
+  int32_t panels;        // any
+  float* out;            // [rows][out_stride], 16 lanes per panel
+  int64_t out_stride;    // floats
+};
+
+// One KV head of a block range seen by a tile of query rows, in one split of logical positions.
+struct AttentionSplit {
+  int32_t kv_dtype;            // KvDType
+  int32_t head_dim;
+  int32_t padded_dim;          // head_dim rounded up to 16
+  int32_t block_size;
+  int64_t code_bytes;          // of the keys (or values) of one head in one block
+  int64_t half_bytes;
+  int32_t scale_groups;        // per token in Q8
+  const uint8_t* cache;        // this head's bytes in block 0
+  int64_t block_bytes;         // between blocks
+  const int32_t* block_table;
+  int64_t begin, end;          // logical positions that any row sees in this split: begin < end
+  int32_t num_rows;            // (token, query head) pairs
+  const float* q;              // [tiles of float_tile_rows][head_dim][float_tile_rows]
+  const int64_t* row_begin;    // [num_rows] visible positions of each row, not clipped to the split
+  const int64_t* row_end;
+  float scale;
+  float softcap;               // 0: none
+  float* max;                  // [num_rows] out: -inf where the row sees nothing here
+  float* sum;                  // [num_rows] out
+  float* acc;                  // [num_rows][padded_dim] out
+  float* scratch;              // attention_scratch_floats(...)
+};
+
+struct KernelTable {
+  const char* name;
+  int32_t float_tile_rows;         // most rows of one MatmulTile; x is packed in tiles of this many
+  int32_t float_single_row_panels; // panels that hide the latency of one row's additions
+
+  // Linear layers of float weights and the products of attention.
+  void (*matmul_tile)(PanelType type, const MatmulTile& tile);
+  // Widens `count` panel elements to float32.
+  void (*widen)(PanelType type, const void* src, float* dst, int64_t count);
+
+  // One row of RmsNormParams.
+  void (*rms_norm_row)(const float* x, const float* weight, int64_t size, float eps, float weight_offset, float* out);
+
+  // Elementwise, any count.
+  void (*gated_activation)(int32_t activation, const float* gate, const float* up, int64_t count, float* out);
+  void (*add)(const float* x, int64_t count, float* out);
+  void (*scale)(float factor, int64_t count, float* x);
+  void (*softcap)(float cap, int64_t count, float* x);
+
+  // Rotates one head by cos and sin [rotary_dim / 2].
+  void (*rotate_head)(float* head, const float* cosine, const float* sine, int32_t rotary_dim, bool interleaved);
+  // Stores one head's key and value of one token: key/value are the head's bytes in the token's block.
+  void (*store_kv)(int32_t kv_dtype, const float* key, const float* value, int32_t head_dim, int32_t block_size,
+                   int32_t offset, uint8_t* key_bytes, uint8_t* value_bytes);
+
+  // Floats of AttentionSplit::scratch for at most num_rows rows.
+  int64_t (*attention_scratch_floats)(int32_t head_dim, int32_t num_rows);
+  void (*attention_split)(const AttentionSplit& split);
+  // Merges one split's partial of one row into the running (max, sum, acc).
+  void (*attention_merge)(float split_max, float split_sum, const float* split_acc, int32_t padded_dim, float* max,
+                          float* sum, float* acc);
+  // out [head_dim] = acc / sum.
+  void (*attention_finish)(const float* acc, float sum, int32_t head_dim, float* out);
+
+  QuantizedKernels quantized;
+};
+
+// The table of an instruction set, by its number in base/cpu_features.h; the caller has checked that it is available.
+const KernelTable& kernel_table(int32_t isa);
+
+}  // namespace headrace

@@ -1,0 +1,33 @@
+// Declarations of this instruction set's kernels; contracts in cpu/kernel_table.h.
+#pragma once
+
+#include "cpu/kernel_table.h"
+#include "cpu/kernels/isa.h"
+
+namespace headrace::HEADRACE_ISA_NAMESPACE {
+
+#if HEADRACE_ISA_LEVEL == 2
+constexpr int kTileRows = 12;
+#elif HEADRACE_ISA_LEVEL == 1
+constexpr int kTileRows = 6;
+#else
+constexpr int kTileRows = 2;
+#endif
+
+void matmul_tile(PanelType type, const MatmulTile& tile);
+void widen(PanelType type, const void* src, float* dst, int64_t count);
+void rms_norm_row(const float* x, const float* weight, int64_t size, float eps, float weight_offset, float* out);
+void gated_activation(int32_t activation, const float* gate, const float* up, int64_t count, float* out);
+void add(const float* x, int64_t count, float* out);
+void scale(float factor, int64_t count, float* x);
+void softcap(float cap, int64_t count, float* x);
+void rotate_head(float* head, const float* cosine, const float* sine, int32_t rotary_dim, bool interleaved);
+void store_kv(int32_t kv_dtype, const float* key, const float* value, int32_t head_dim, int32_t block_size,
+              int32_t offset, uint8_t* key_bytes, uint8_t* value_bytes);
+int64_t attention_scratch_floats(int32_t head_dim, int32_t num_rows);
+void attention_split(const AttentionSplit& split);
+void attention_merge(float split_max, float split_sum, const float* split_acc, int32_t padded_dim, float* max,
+                     float* sum, float* acc);
+void attention_finish(const float* acc, float sum, int32_t head_dim, float* out);
+
+}  // namespace headrace::HEADRACE_ISA_NAMESPACE
