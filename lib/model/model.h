@@ -1,0 +1,110 @@
+// A loaded model: spec, packed weights, tokenizer, chat template and generation defaults.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/byte_source.h"
+#include "base/hash.h"
+#include "base/status.h"
+#include "formats/gguf.h"
+#include "formats/model_folder.h"
+#include "model/memory_plan.h"
+#include "model/model_spec.h"
+#include "model/weights.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace headrace {
+
+// Where a model comes from: a path, or sources the host opened. With sources that are no GGUF the JSON texts matter.
+struct ModelSource {
+  // A GGUF file (any shard of a split one), a folder with config.json and safetensors, or a safetensors file with the
+  // JSON files beside it.
+  std::string path;
+  // Used when path is empty: GGUF (one or all shards) or safetensors.
+  std::vector<std::shared_ptr<ByteSource>> sources;
+  std::string config_json, generation_config_json, tokenizer_json, tokenizer_config_json, chat_template;
+  bool use_mmap = false;  // see open_path of base/byte_source.h
+};
+
+// Sampling values that the model's makers recommend; absent where the files say nothing.
+struct GenerationDefaults {
+  std::optional<bool> do_sample;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int64_t> top_k;
+};
+
+// What a file says without loading its weights. Cheap: reads headers only.
+struct ModelHeader {
+  ModelSpec spec;
+  std::vector<WeightEntry> weights;   // every shape checked against the spec
+  std::shared_ptr<TensorFile> file;
+  std::shared_ptr<GgufFile> gguf;     // same object as file, or null
+  ModelFolder folder;                 // JSON of the safetensors case
+  std::string format;                 // "gguf" or "safetensors"
+  std::string name;                   // the path or the first source's name
+
+  // kNotFound, kIo; kMalformed and kUnsupported with the metadata key, JSON pointer or tensor as place.
+  static Result<ModelHeader> read(const ModelSource& source);
+
+  // Architecture, layers, types histogram, parameters, bytes, KV bytes per token: for `inspect`.
+  nlohmann::ordered_json describe() const;
+  // Bytes of the packed weights (an estimate: the bytes of the file, or 4 per value with decode_to_float).
+  uint64_t weight_bytes(const PackOptions& options = {}) const;
+  MemoryPlan plan(uint64_t memory_bytes, const PackOptions& options = {}) const;
+};
+
+struct ModelLoadOptions {
+  PackOptions pack;
+  LoadProgress progress;       // may be empty
+  bool load_tokenizer = true;  // false: tokenizer() is null and no chat template is parsed
+};
+
+// Immutable after load; every const member may be called from any thread.
+class Model {
+ public:
+  static Result<std::shared_ptr<const Model>> load(const ModelSource& source, const ModelLoadOptions& options,
+                                                   Backend& backend);
+  static Result<std::shared_ptr<const Model>> load(ModelHeader header, const ModelLoadOptions& options, Backend& backend);
+
+  const ModelSpec& spec() const { return spec_; }
+  const ModelWeights& weights() const { return weights_; }
+  // Null when the file has none or it was not asked for.
+  const std::shared_ptr<const text::Tokenizer>& tokenizer() const { return tokenizer_; }
+  // kNotFound when the model has no template; the parser's error when it has one that cannot be used.
+  Result<std::shared_ptr<const text::ChatTemplate>> chat_template() const { return chat_template_; }
+  const std::string& chat_template_source() const { return chat_template_source_; }
+  const std::map<std::string, std::string>& special_tokens() const { return special_tokens_; }
+  const GenerationDefaults& generation_defaults() const { return generation_defaults_; }
+  // Ids that end a generation, ascending.
+  const std::vector<int32_t>& end_of_generation_ids() const { return end_of_generation_ids_; }
+  // Of the content and the arithmetic: what cached keys and values depend on beside tokens.
+  const Hash128& identity() const { return identity_; }
+  const nlohmann::ordered_json& description() const { return description_; }
+  const std::string& format() const { return format_; }
+  MemoryPlan plan(uint64_t memory_bytes) const { return plan_memory(spec_, weights_.bytes, memory_bytes); }
+
+ private:
+  Model() : chat_template_(not_found("", "the model has no chat template")) {}
+
+  ModelSpec spec_;
+  ModelWeights weights_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  Result<std::shared_ptr<const text::ChatTemplate>> chat_template_;
+  std::string chat_template_source_;
+  std::map<std::string, std::string> special_tokens_;
+  GenerationDefaults generation_defaults_;
+  std::vector<int32_t> end_of_generation_ids_;
+  Hash128 identity_;
+  nlohmann::ordered_json description_;
+  std::string format_;
+};
+
+}  // namespace headrace
