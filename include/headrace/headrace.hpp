@@ -1,0 +1,680 @@
+// Headrace for C++17: a header-only layer over headrace.h. Values own their handles (move-only where the handle is
+// unique), text is std::string, failures are thrown as headrace::Error on the caller's side of the C ABI. It needs
+// nothing but headrace.h, so any compiler and standard library can link the same library. Thread rules are those of the
+// C functions.
+#pragma once
+
+#include <headrace/headrace.h>
+
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace headrace {
+// The inline namespace keeps these names apart from the library's own when both are linked into one program.
+inline namespace api_v1 {
+
+// A failed call: its code, message and place.
+class Error : public std::exception {
+ public:
+  Error(headrace_status code, std::string message, std::string place)
+      : code_(code), message_(std::move(message)), place_(std::move(place)) {
+    what_ = place_.empty() ? message_ : place_ + ": " + message_;
+  }
+  headrace_status code() const noexcept { return code_; }
+  const std::string& message() const noexcept { return message_; }
+  const std::string& place() const noexcept { return place_; }
+  const char* what() const noexcept override { return what_.c_str(); }
+
+ private:
+  headrace_status code_;
+  std::string message_, place_, what_;
+};
+
+namespace detail {
+
+// Throws what `error` says (and destroys it) unless status is ok.
+inline void check(headrace_status status, headrace_error* error) {
+  if (status == HEADRACE_OK) return;
+  std::string message = headrace_error_get_message(error), place = headrace_error_get_place(error);
+  headrace_error_destroy(error);
+  if (message.empty()) message = headrace_status_get_name(status);
+  throw Error(status, std::move(message), std::move(place));
+}
+
+// Calls call(&error) and throws on failure.
+template <class Call>
+void call(const Call& function) {
+  headrace_error* error = nullptr;
+  const headrace_status status = function(&error);
+  check(status, error);
+}
+
+// Runs a (buffer, capacity, needed) function: asks for the size, then fills. Repeats when the size grew in between.
+template <class Element, class Call>
+std::vector<Element> read_buffer(const Call& function) {
+  std::vector<Element> buffer;
+  for (;;) {
+    size_t needed = 0;
+    headrace_error* error = nullptr;
+    const headrace_status status = function(buffer.empty() ? nullptr : buffer.data(), buffer.size(), &needed, &error);
+    if (status == HEADRACE_BUFFER_TOO_SMALL) {
+      headrace_error_destroy(error);
+      buffer.resize(needed);
+      continue;
+    }
+    check(status, error);
+    buffer.resize(needed);
+    return buffer;
+  }
+}
+
+template <class Call>
+std::string read_text(const Call& function) {
+  const std::vector<char> text = read_buffer<char>(function);
+  return std::string(text.begin(), text.end());
+}
+
+template <class Handle, void (*Destroy)(Handle*)>
+struct Destroyer {
+  void operator()(Handle* handle) const noexcept { Destroy(handle); }
+};
+template <class Handle, void (*Destroy)(Handle*)>
+using Unique = std::unique_ptr<Handle, Destroyer<Handle, Destroy>>;
+
+}  // namespace detail
+
+// "engine.threads", "kv.dtype", ...: docs/c-abi.md lists them, Options::list() too.
+class Options {
+ public:
+  Options() {
+    headrace_options* handle = nullptr;
+    detail::call([&](headrace_error** error) { return headrace_options_create(&handle, error); });
+    handle_.reset(handle);
+  }
+  Options& set(std::string_view key, std::string_view value) {
+    detail::call([&](headrace_error** error) {
+      return headrace_options_set(handle_.get(), key.data(), key.size(), value.data(), value.size(), error);
+    });
+    return *this;
+  }
+  // The callback must outlive every object made with these options.
+  Options& set_log(headrace_log_callback callback, void* user) {
+    detail::call([&](headrace_error** error) { return headrace_options_set_log(handle_.get(), callback, user, error); });
+    return *this;
+  }
+  // Each option as JSON: {"key", "type", "default", "range", "doc"}.
+  static std::vector<std::string> list() {
+    std::vector<std::string> infos;
+    for (size_t index = 0; index < headrace_options_get_count(); ++index) {
+      infos.push_back(detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+        return headrace_options_get_info(index, buffer, capacity, needed, error);
+      }));
+    }
+    return infos;
+  }
+  const headrace_options* get() const { return handle_.get(); }
+
+ private:
+  detail::Unique<headrace_options, headrace_options_destroy> handle_;
+};
+
+// Called with the fraction done; false cancels the load.
+using Progress = std::function<bool(double)>;
+
+class Model;
+
+// A rendered chat prompt and where its bytes came from.
+class Prompt {
+ public:
+  struct Span {
+    size_t begin, end;
+    bool is_content;
+  };
+  explicit Prompt(headrace_prompt* handle) : handle_(handle) {}
+  std::string text() const {
+    size_t size = 0;
+    const char* text = headrace_prompt_get_text(handle_.get(), &size);
+    return std::string(text, size);
+  }
+  std::vector<Span> spans() const {
+    std::vector<Span> spans;
+    for (size_t index = 0; index < headrace_prompt_get_span_count(handle_.get()); ++index) {
+      size_t begin = 0, end = 0;
+      int32_t is_content = 0;
+      detail::call([&](headrace_error** error) {
+        return headrace_prompt_get_span(handle_.get(), index, &begin, &end, &is_content, error);
+      });
+      spans.push_back({begin, end, is_content != 0});
+    }
+    return spans;
+  }
+  const headrace_prompt* get() const { return handle_.get(); }
+
+ private:
+  detail::Unique<headrace_prompt, headrace_prompt_destroy> handle_;
+};
+
+struct RenderArguments {
+  std::string messages;   // JSON array
+  std::string tools;      // JSON array, or empty
+  std::string variables;  // JSON object, or empty
+  bool add_generation_prompt = true;
+  std::optional<int64_t> now_unix_seconds;
+};
+
+class ChatTemplate {
+ public:
+  explicit ChatTemplate(std::string_view source, std::string_view special_tokens_json = {}) {
+    headrace_chat_template* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_chat_template_create(source.data(), source.size(), special_tokens_json.data(), special_tokens_json.size(),
+                                           &handle, error);
+    });
+    handle_.reset(handle);
+  }
+  inline explicit ChatTemplate(const Model& model);
+  Prompt render(const RenderArguments& arguments) const {
+    headrace_prompt* prompt = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_chat_template_render(handle_.get(), arguments.messages.data(), arguments.messages.size(),
+                                           arguments.tools.data(), arguments.tools.size(), arguments.variables.data(),
+                                           arguments.variables.size(), arguments.add_generation_prompt ? 1 : 0,
+                                           arguments.now_unix_seconds.value_or(-1), &prompt, error);
+    });
+    return Prompt(prompt);
+  }
+
+ private:
+  detail::Unique<headrace_chat_template, headrace_chat_template_destroy> handle_;
+};
+
+class Tokenizer {
+ public:
+  // A GGUF file, or a folder with tokenizer.json.
+  static Tokenizer load(std::string_view path) {
+    headrace_tokenizer* handle = nullptr;
+    detail::call([&](headrace_error** error) { return headrace_tokenizer_load(path.data(), path.size(), &handle, error); });
+    return Tokenizer(handle);
+  }
+  explicit Tokenizer(headrace_tokenizer* handle) : handle_(handle, headrace_tokenizer_destroy) {}
+
+  int32_t vocab_size() const { return headrace_tokenizer_get_vocab_size(handle_.get()); }
+  std::optional<int32_t> bos() const { return optional_id(headrace_tokenizer_get_bos(handle_.get())); }
+  std::optional<int32_t> eos() const { return optional_id(headrace_tokenizer_get_eos(handle_.get())); }
+  std::optional<int32_t> id(std::string_view token) const {
+    return optional_id(headrace_tokenizer_get_id(handle_.get(), token.data(), token.size()));
+  }
+  bool is_special(int32_t token_id) const { return headrace_tokenizer_get_is_special(handle_.get(), token_id) == 1; }
+
+  std::vector<int32_t> encode(std::string_view text, bool parse_special = true, bool add_special = true) const {
+    const uint32_t flags = (parse_special ? HEADRACE_PARSE_SPECIAL : 0u) | (add_special ? HEADRACE_ADD_SPECIAL : 0u);
+    return detail::read_buffer<int32_t>([&](int32_t* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_tokenizer_encode(handle_.get(), text.data(), text.size(), flags, buffer, capacity, needed, error);
+    });
+  }
+  std::vector<int32_t> encode(const Prompt& prompt) const {
+    return detail::read_buffer<int32_t>([&](int32_t* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_tokenizer_encode_prompt(handle_.get(), prompt.get(), buffer, capacity, needed, error);
+    });
+  }
+  std::string decode(const std::vector<int32_t>& tokens, bool skip_special = false) const {
+    return detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_tokenizer_decode(handle_.get(), tokens.data(), tokens.size(), skip_special ? HEADRACE_SKIP_SPECIAL : 0u,
+                                       buffer, capacity, needed, error);
+    });
+  }
+  // The bytes a token stands for; not UTF-8 by themselves.
+  std::string bytes(int32_t token_id) const {
+    return detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_tokenizer_get_bytes(handle_.get(), token_id, buffer, capacity, needed, error);
+    });
+  }
+  const headrace_tokenizer* get() const { return handle_.get(); }
+
+ private:
+  static std::optional<int32_t> optional_id(int32_t id) { return id < 0 ? std::nullopt : std::optional<int32_t>(id); }
+  std::shared_ptr<headrace_tokenizer> handle_;
+};
+
+// Tokens in, valid UTF-8 out.
+class Detokenizer {
+ public:
+  explicit Detokenizer(const Tokenizer& tokenizer, bool skip_special = true) {
+    headrace_detokenizer* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_detokenizer_create(tokenizer.get(), skip_special ? HEADRACE_SKIP_SPECIAL : 0u, &handle, error);
+    });
+    handle_.reset(handle);
+  }
+  std::string push(int32_t token_id) {
+    const char* text = nullptr;
+    size_t size = 0;
+    detail::call([&](headrace_error** error) {
+      return headrace_detokenizer_push(handle_.get(), token_id, &text, &size, error);
+    });
+    return std::string(text, size);
+  }
+  std::string flush() {
+    const char* text = nullptr;
+    size_t size = 0;
+    detail::call([&](headrace_error** error) { return headrace_detokenizer_flush(handle_.get(), &text, &size, error); });
+    return std::string(text, size);
+  }
+
+ private:
+  detail::Unique<headrace_detokenizer, headrace_detokenizer_destroy> handle_;
+};
+
+// A file's bytes for Model::load: the caller's memory must outlive what is loaded from it.
+class Source {
+ public:
+  static Source path(std::string_view path) {
+    headrace_source* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_source_open_path(path.data(), path.size(), &handle, error);
+    });
+    return Source(handle);
+  }
+  static Source memory(const void* data, size_t size) {
+    headrace_source* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_source_open_memory(data, size, nullptr, nullptr, &handle, error);
+    });
+    return Source(handle);
+  }
+  headrace_source* get() const { return handle_.get(); }
+
+ private:
+  explicit Source(headrace_source* handle) : handle_(handle) {}
+  detail::Unique<headrace_source, headrace_source_destroy> handle_;
+};
+
+// A loaded model; copies share it.
+class Model {
+ public:
+  static Model load(std::string_view path, const Options& options = Options(), const Progress& progress = {}) {
+    headrace_model* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_model_load(path.data(), path.size(), options.get(), progress ? report_progress : nullptr,
+                                 const_cast<Progress*>(&progress), &handle, error);
+    });
+    return Model(handle);
+  }
+  static Model load(const std::vector<Source>& sources, const Options& options = Options(), const Progress& progress = {}) {
+    std::vector<headrace_source*> handles;
+    for (const Source& source : sources) handles.push_back(source.get());
+    headrace_model* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_model_load_sources(handles.data(), handles.size(), options.get(), progress ? report_progress : nullptr,
+                                         const_cast<Progress*>(&progress), &handle, error);
+    });
+    return Model(handle);
+  }
+  // JSON about a file whose weights are not loaded, with a plan for memory_bytes (0: none).
+  static std::string inspect(std::string_view path, uint64_t memory_bytes = 0) {
+    return detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_model_inspect(path.data(), path.size(), memory_bytes, buffer, capacity, needed, error);
+    });
+  }
+
+  headrace_model_info info() const {
+    headrace_model_info info;
+    headrace_model_info_init(&info);
+    detail::call([&](headrace_error** error) { return headrace_model_get_info(handle_.get(), &info, error); });
+    return info;
+  }
+  std::string describe() const {
+    return detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_model_describe(handle_.get(), buffer, capacity, needed, error);
+    });
+  }
+  Tokenizer tokenizer() const {
+    headrace_tokenizer* tokenizer = nullptr;
+    detail::call([&](headrace_error** error) { return headrace_tokenizer_open(handle_.get(), &tokenizer, error); });
+    return Tokenizer(tokenizer);
+  }
+  bool has_chat_template() const { return info().has_chat_template != 0; }
+  headrace_sampling sampling() const {
+    headrace_sampling sampling;
+    headrace_sampling_init(&sampling);
+    detail::call([&](headrace_error** error) { return headrace_model_get_sampling(handle_.get(), &sampling, error); });
+    return sampling;
+  }
+  headrace_model* get() const { return handle_.get(); }
+
+ private:
+  explicit Model(headrace_model* handle) : handle_(handle, headrace_model_destroy) {}
+  // An exception of the host's callback must not cross the C frames: it cancels the load.
+  static int32_t report_progress(void* user, double fraction) {
+    try {
+      return (*static_cast<const Progress*>(user))(fraction) ? 0 : 1;
+    } catch (...) {
+      return 1;
+    }
+  }
+  std::shared_ptr<headrace_model> handle_;
+};
+
+inline ChatTemplate::ChatTemplate(const Model& model) {
+  headrace_chat_template* handle = nullptr;
+  detail::call([&](headrace_error** error) { return headrace_chat_template_open(model.get(), &handle, error); });
+  handle_.reset(handle);
+}
+
+// Blocks of keys and values; copies share them.
+class KVCache {
+ public:
+  explicit KVCache(const Model& model, const Options& options = Options()) {
+    headrace_kv_cache* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_kv_cache_create(model.get(), options.get(), &handle, error);
+    });
+    handle_.reset(handle, headrace_kv_cache_destroy);
+  }
+  headrace_kv_cache_stats stats() const {
+    headrace_kv_cache_stats stats;
+    headrace_kv_cache_stats_init(&stats);
+    detail::call([&](headrace_error** error) { return headrace_kv_cache_get_stats(handle_.get(), &stats, error); });
+    return stats;
+  }
+  void clear() {
+    detail::call([&](headrace_error** error) { return headrace_kv_cache_clear(handle_.get(), error); });
+  }
+  headrace_kv_cache* get() const { return handle_.get(); }
+
+ private:
+  std::shared_ptr<headrace_kv_cache> handle_;
+};
+
+// A conversation.
+class Session {
+ public:
+  explicit Session(const Model& model, const Options& options = Options()) : Session(model, nullptr, options) {}
+  Session(const Model& model, const KVCache& cache, const Options& options = Options())
+      : Session(model, cache.get(), options) {}
+  static Session restore(const Model& model, const KVCache& cache, std::string_view path,
+                         const Options& options = Options()) {
+    const Source source = Source::path(path);
+    headrace_session* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_session_restore(model.get(), cache.get(), options.get(), source.get(), &handle, error);
+    });
+    return Session(handle);
+  }
+
+  void append(const std::vector<int32_t>& tokens) {
+    detail::call([&](headrace_error** error) {
+      return headrace_session_append_tokens(handle_.get(), tokens.data(), tokens.size(), error);
+    });
+  }
+  void append_text(std::string_view text, uint32_t flags = HEADRACE_ADD_SPECIAL) {
+    detail::call([&](headrace_error** error) {
+      return headrace_session_append_text(handle_.get(), text.data(), text.size(), flags, error);
+    });
+  }
+  void append_message(std::string_view role, std::string_view content) {
+    detail::call([&](headrace_error** error) {
+      return headrace_session_append_message(handle_.get(), role.data(), role.size(), content.data(), content.size(), error);
+    });
+  }
+  std::vector<int32_t> tokens() const {
+    return detail::read_buffer<int32_t>([&](int32_t* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_session_get_tokens(handle_.get(), buffer, capacity, needed, error);
+    });
+  }
+  // Appends tokens; logits gets float32 [num_tokens, vocab_size].
+  void evaluate(const int32_t* tokens, size_t num_tokens, float* logits, size_t capacity) {
+    size_t needed = 0;
+    detail::call([&](headrace_error** error) {
+      return headrace_session_evaluate(handle_.get(), tokens, num_tokens, logits, capacity, &needed, error);
+    });
+  }
+  Session fork() const {
+    headrace_session* forked = nullptr;
+    detail::call([&](headrace_error** error) { return headrace_session_fork(handle_.get(), &forked, error); });
+    return Session(forked);
+  }
+  void rewind(size_t num_tokens) {
+    detail::call([&](headrace_error** error) { return headrace_session_rewind(handle_.get(), num_tokens, error); });
+  }
+  void save(std::string_view path) const {
+    detail::call([&](headrace_error** error) {
+      return headrace_session_save(handle_.get(), path.data(), path.size(), error);
+    });
+  }
+  headrace_session* get() const { return handle_.get(); }
+
+ private:
+  explicit Session(headrace_session* handle) : handle_(handle) {}
+  Session(const Model& model, headrace_kv_cache* cache, const Options& options) {
+    headrace_session* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_session_create(model.get(), cache, options.get(), &handle, error);
+    });
+    handle_.reset(handle);
+  }
+  detail::Unique<headrace_session, headrace_session_destroy> handle_;
+};
+
+// headrace_sampling with its defaults: greedy, no penalties.
+struct Sampling : headrace_sampling {
+  Sampling() { headrace_sampling_init(this); }
+  Sampling(const headrace_sampling& sampling) : headrace_sampling(sampling) {}  // NOLINT
+};
+
+// What to generate; may be submitted many times.
+class Request {
+ public:
+  explicit Request(const Model& model) {
+    headrace_request* handle = nullptr;
+    detail::call([&](headrace_error** error) { return headrace_request_create(model.get(), &handle, error); });
+    handle_.reset(handle);
+  }
+  Request& add_text(std::string_view text, uint32_t flags = HEADRACE_ADD_SPECIAL) {
+    return call([&](headrace_error** error) {
+      return headrace_request_add_text(get(), text.data(), text.size(), flags, error);
+    });
+  }
+  Request& add_tokens(const std::vector<int32_t>& tokens) {
+    return call([&](headrace_error** error) {
+      return headrace_request_add_tokens(get(), tokens.data(), tokens.size(), error);
+    });
+  }
+  Request& add_messages(std::string_view messages, std::string_view tools = {}, std::string_view variables = {}) {
+    return call([&](headrace_error** error) {
+      return headrace_request_add_messages(get(), messages.data(), messages.size(), tools.data(), tools.size(),
+                                           variables.data(), variables.size(), error);
+    });
+  }
+  Request& add_prompt(const Prompt& prompt) {
+    return call([&](headrace_error** error) { return headrace_request_add_prompt(get(), prompt.get(), error); });
+  }
+  Request& set_session(const Session& session) {
+    return call([&](headrace_error** error) { return headrace_request_set_session(get(), session.get(), error); });
+  }
+  Request& set_sampling(const headrace_sampling& sampling) {
+    return call([&](headrace_error** error) { return headrace_request_set_sampling(get(), &sampling, error); });
+  }
+  Request& add_logit_bias(int32_t token_id, float bias) {
+    return call([&](headrace_error** error) { return headrace_request_add_logit_bias(get(), token_id, bias, error); });
+  }
+  Request& add_stop(std::string_view text) {
+    return call([&](headrace_error** error) {
+      return headrace_request_add_stop_string(get(), text.data(), text.size(), error);
+    });
+  }
+  Request& add_stop_token(int32_t token_id) {
+    return call([&](headrace_error** error) { return headrace_request_add_stop_token(get(), token_id, error); });
+  }
+  Request& set_length(int64_t min_tokens, int64_t max_tokens) {
+    return call([&](headrace_error** error) { return headrace_request_set_length(get(), min_tokens, max_tokens, error); });
+  }
+  Request& set_ignore_eos(bool ignore_eos) {
+    return call([&](headrace_error** error) { return headrace_request_set_ignore_eos(get(), ignore_eos ? 1 : 0, error); });
+  }
+  Request& set_deadline(int64_t milliseconds) {
+    return call([&](headrace_error** error) { return headrace_request_set_deadline(get(), milliseconds, error); });
+  }
+  Request& set_priority(int32_t priority) {
+    return call([&](headrace_error** error) { return headrace_request_set_priority(get(), priority, error); });
+  }
+  Request& set_cache_salt(std::string_view salt) {
+    return call([&](headrace_error** error) {
+      return headrace_request_set_cache_salt(get(), salt.data(), salt.size(), error);
+    });
+  }
+  headrace_request* get() const { return handle_.get(); }
+
+ private:
+  template <class Call>
+  Request& call(const Call& function) {
+    detail::call(function);
+    return *this;
+  }
+  detail::Unique<headrace_request, headrace_request_destroy> handle_;
+};
+
+enum class EventType : int32_t {
+  kTokens = HEADRACE_EVENT_TOKENS,
+  kPrompt = HEADRACE_EVENT_PROMPT,
+  kFinished = HEADRACE_EVENT_FINISHED,
+  kFailed = HEADRACE_EVENT_FAILED,
+};
+
+class Event {
+ public:
+  explicit Event(headrace_event* handle) : handle_(handle) {}
+  EventType type() const { return static_cast<EventType>(headrace_event_get_type(get())); }
+  uint64_t request_id() const { return headrace_event_get_request_id(get()); }
+  uint32_t index() const { return headrace_event_get_index(get()); }
+  bool is_last() const { return headrace_event_get_is_last(get()) != 0; }
+  std::string text() const {
+    size_t size = 0;
+    const char* text = headrace_event_get_text(get(), &size);
+    return std::string(text, size);
+  }
+  std::vector<int32_t> tokens() const {
+    size_t count = 0;
+    const int32_t* tokens = headrace_event_get_tokens(get(), &count);
+    return std::vector<int32_t>(tokens, tokens + count);
+  }
+  std::vector<float> logprobs() const {
+    size_t count = 0;
+    const float* logprobs = headrace_event_get_logprobs(get(), &count);
+    return std::vector<float>(logprobs, logprobs + count);
+  }
+  std::vector<std::pair<int32_t, float>> top_logprobs(size_t token) const {
+    const int32_t* ids = nullptr;
+    const float* logprobs = nullptr;
+    size_t count = 0;
+    detail::call([&](headrace_error** error) {
+      return headrace_event_get_top_logprobs(get(), token, &ids, &logprobs, &count, error);
+    });
+    std::vector<std::pair<int32_t, float>> top;
+    for (size_t i = 0; i < count; ++i) top.emplace_back(ids[i], logprobs[i]);
+    return top;
+  }
+  std::string finish_reason() const { return headrace_event_get_finish_reason(get()); }
+  // What failed, as an Error to inspect or throw.
+  Error error() const {
+    return Error(headrace_event_get_status(get()), headrace_event_get_message(get()), headrace_event_get_place(get()));
+  }
+  headrace_usage usage() const {
+    headrace_usage usage;
+    headrace_usage_init(&usage);
+    detail::call([&](headrace_error** error) { return headrace_event_get_usage(get(), &usage, error); });
+    return usage;
+  }
+  const headrace_event* get() const { return handle_.get(); }
+
+ private:
+  detail::Unique<headrace_event, headrace_event_destroy> handle_;
+};
+
+// Runs requests when the host steps it.
+class Scheduler {
+ public:
+  explicit Scheduler(const Model& model, const Options& options = Options()) : Scheduler(model, nullptr, options) {}
+  Scheduler(const Model& model, const KVCache& cache, const Options& options = Options())
+      : Scheduler(model, cache.get(), options) {}
+
+  uint64_t submit(const Request& request) {
+    uint64_t request_id = 0;
+    detail::call([&](headrace_error** error) {
+      return headrace_scheduler_submit(handle_.get(), request.get(), &request_id, error);
+    });
+    return request_id;
+  }
+  void cancel(uint64_t request_id) {
+    detail::call([&](headrace_error** error) { return headrace_scheduler_cancel(handle_.get(), request_id, error); });
+  }
+  // One step; true while there is work.
+  bool step() {
+    int32_t has_work = 0;
+    detail::call([&](headrace_error** error) { return headrace_scheduler_step(handle_.get(), &has_work, error); });
+    return has_work != 0;
+  }
+  std::optional<Event> next_event() {
+    headrace_event* event = nullptr;
+    detail::call([&](headrace_error** error) { return headrace_event_next(handle_.get(), &event, error); });
+    return event ? std::optional<Event>(Event(event)) : std::nullopt;
+  }
+  headrace_scheduler_stats stats() const {
+    headrace_scheduler_stats stats;
+    headrace_scheduler_stats_init(&stats);
+    detail::call([&](headrace_error** error) { return headrace_scheduler_get_stats(handle_.get(), &stats, error); });
+    return stats;
+  }
+
+  // Runs one request to its end and hands each event to on_event; false cancels. A failed request throws. Events of
+  // other requests met on the way are handed over too: use it where this is the only consumer.
+  void run(const Request& request, const std::function<bool(const Event&)>& on_event) {
+    const uint64_t request_id = submit(request);
+    for (bool done = false; !done;) {
+      step();
+      while (std::optional<Event> event = next_event()) {
+        const bool ours = event->request_id() == request_id;
+        if (ours && event->type() == EventType::kFailed) throw event->error();
+        if (!on_event(*event) && ours && !event->is_last()) cancel(request_id);
+        done = done || (ours && event->is_last());
+      }
+    }
+  }
+  // The text of a request with one sample.
+  std::string generate(const Request& request) {
+    std::string text;
+    run(request, [&](const Event& event) {
+      text += event.text();
+      return true;
+    });
+    return text;
+  }
+
+ private:
+  Scheduler(const Model& model, headrace_kv_cache* cache, const Options& options) {
+    headrace_scheduler* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_scheduler_create(model.get(), cache, options.get(), &handle, error);
+    });
+    handle_.reset(handle);
+  }
+  detail::Unique<headrace_scheduler, headrace_scheduler_destroy> handle_;
+};
+
+inline std::string version() { return headrace_version(); }
+// JSON: version, available instruction sets, processors.
+inline std::string describe_system() {
+  return detail::read_text([](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+    return headrace_system_describe(buffer, capacity, needed, error);
+  });
+}
+
+}  // namespace api_v1
+}  // namespace headrace
