@@ -222,6 +222,9 @@ typedef struct headrace_chat_template headrace_chat_template; /* immutable: [any
 HEADRACE_API headrace_status headrace_chat_template_create(const char* source, size_t source_size, const char* special_tokens,
                                                            size_t special_tokens_size, headrace_chat_template** chat_template,
                                                            headrace_error** error);
+/* The template of a GGUF file or a Hugging Face folder, whose weights are not read. */
+HEADRACE_API headrace_status headrace_chat_template_load(const char* path, size_t path_size,
+                                                         headrace_chat_template** chat_template, headrace_error** error);
 /* The model's own template; HEADRACE_NOT_FOUND where the file has none (none is ever guessed). */
 HEADRACE_API headrace_status headrace_chat_template_open(const headrace_model* model, headrace_chat_template** chat_template,
                                                          headrace_error** error);

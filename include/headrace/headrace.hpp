@@ -180,6 +180,15 @@ class ChatTemplate {
     handle_.reset(handle);
   }
   inline explicit ChatTemplate(const Model& model);
+  // The template of a file or folder whose weights are not read.
+  static ChatTemplate load(std::string_view path) {
+    headrace_chat_template* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_chat_template_load(path.data(), path.size(), &handle, error);
+    });
+    return ChatTemplate(handle);
+  }
+  explicit ChatTemplate(headrace_chat_template* handle) : handle_(handle) {}
   Prompt render(const RenderArguments& arguments) const {
     headrace_prompt* prompt = nullptr;
     detail::call([&](headrace_error** error) {
