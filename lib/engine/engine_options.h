@@ -1,0 +1,51 @@
+// The named options of the C ABI: one table with key, type, default, range and words, and the typed values.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "ops/backend.h"
+#include "tensor/kv_layout.h"
+
+namespace headrace::engine {
+
+// What a host may ask of one option. All views are static.
+struct OptionInfo {
+  std::string_view key;
+  std::string_view type;  // "integer", "boolean" or "choice"
+  std::string_view default_value;
+  std::string_view range;  // "0..1024", "true|false", "f32|f16|bf16|q8"
+  std::string_view doc;
+};
+
+// Every option, in the order of the documentation.
+std::span<const OptionInfo> option_table();
+
+// Values as plain members, so that C++ callers can set them directly; set() is the same by name. Copyable; one thread
+// at a time per object.
+struct EngineOptions {
+  int32_t threads = 0;      // 0: every processor this process may use
+  std::string isa = "auto";
+  ActivationType activations = ActivationType::kInt8;
+  bool exact = false;       // weights decoded to float32
+  bool use_mmap = false;
+  KvDType kv_dtype = KvDType::kF16;
+  int64_t kv_max_tokens = 0;  // 0: the model's context, at most 4096
+  int32_t kv_block_size = 16;
+  bool kv_prefix_index = true;
+  int32_t max_num_seqs = 64;
+  int32_t max_num_batched_tokens = 512;
+  int32_t max_queue = 1024;
+  int32_t prefill_chunk = 512;  // rows of one forward pass of Session::evaluate
+  LogSink log;
+
+  // kInvalidArgument with the key as place: an unknown key (the message lists near ones), a value that cannot be read
+  // or lies out of range. Nothing changes then.
+  Status set(std::string_view key, std::string_view value);
+};
+
+}  // namespace headrace::engine

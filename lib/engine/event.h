@@ -1,0 +1,55 @@
+// What a scheduler tells its host, in order for each sample of each request.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace headrace::engine {
+
+enum class EventType : int32_t {
+  kTokens = 1,    // text and tokens that are certain
+  kPrompt = 2,    // prompt logprobs, once, before the first tokens
+  kFinished = 3,  // a sample ended; carries no text or tokens
+  kFailed = 4,    // the whole request failed
+};
+
+enum class FinishReason : int32_t { kNone = 0, kStop, kLength, kCancelled, kDeadline };
+
+// "", "stop", "length", "cancelled", "deadline".
+const char* finish_reason_name(FinishReason reason);
+
+struct Usage {
+  int64_t prompt_tokens = 0;   // a session's earlier tokens included
+  int64_t cached_tokens = 0;   // of the prompt, found in the prefix index or the session
+  int64_t output_tokens = 0;   // of this sample
+  int64_t queue_ns = 0;        // submit to first scheduled
+  int64_t first_token_ns = 0;  // submit to this sample's first token
+  int64_t total_ns = 0;        // submit to this event
+};
+
+// The most likely tokens at one place, most likely first.
+struct TopLogprobs {
+  std::vector<int32_t> token_ids;
+  std::vector<float> logprobs;
+};
+
+// Over the kTokens events of one sample: `text` concatenates to its whole output, cut before a stop string; `tokens` are
+// all ids drawn, those of a stop string and the end token included (they come with the last such event).
+struct Event {
+  EventType type = EventType::kTokens;
+  uint64_t request_id = 0;
+  uint32_t index = 0;    // which of the n samples
+  bool is_last = false;  // terminal for the request: exactly one event has it
+  std::string text;
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;             // one per token, or empty where none were asked for
+  std::vector<TopLogprobs> top_logprobs;   // one per token, or empty where no alternatives were asked for
+  FinishReason finish_reason = FinishReason::kNone;
+  Status status;  // of kFailed
+  Usage usage;    // of kFinished
+};
+
+}  // namespace headrace::engine

@@ -1,0 +1,62 @@
+// What the engine needs of a model: forward passes, and the facts around them. Tests put a table in its place.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/status.h"
+#include "engine/engine_options.h"
+#include "kv/kv_cache.h"
+#include "model/batch.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace headrace::engine {
+
+class Session;
+
+// Forward passes of one model. Thread rule: run may be called from any thread; passes of one model take turns inside.
+class StepExecutor {
+ public:
+  virtual ~StepExecutor() = default;
+  virtual int32_t vocab_size() const = 0;
+  // Positions the model was made for.
+  virtual int64_t max_context() const = 0;
+  // One per layer with attention, in the order of KvCache's layers.
+  virtual std::vector<KvLayout> kv_layouts(KvDType dtype, int32_t block_size) const = 0;
+  // All that changes the meaning of cached keys and values beside the tokens and the layouts.
+  virtual Hash128 kv_identity() const = 0;
+  // Runs the batch: writes keys and values to the batch's slots and logits [logits_rows, vocab_size] float32 (null when
+  // no row is wanted). Row t depends on its own sequence alone. After a failure the slots hold anything.
+  virtual Status run(const Batch& batch, KvCache& kv_cache, float* logits) = 0;
+};
+
+// A model as sessions and schedulers see it. Immutable but for the list of sessions; shared by all that use it.
+struct EngineModel {
+  std::shared_ptr<StepExecutor> executor;
+  std::shared_ptr<const text::Tokenizer> tokenizer;         // null: no text in or out
+  std::shared_ptr<const text::ChatTemplate> chat_template;  // null: the model has none
+  std::vector<int32_t> end_of_generation_ids;               // ascending
+
+  // Sessions whose idle cached values may be given up for a request that needs the room; a session's tokens are the
+  // truth, so it only pays by computing them again.
+  void register_session(const std::shared_ptr<Session>& session) const;
+  // Frees the values of one idle session on this cache, the longest unused first; false when there is none.
+  bool shed_idle_session(const KvCache& kv_cache) const;
+
+ private:
+  mutable std::mutex sessions_mutex_;
+  mutable std::vector<std::weak_ptr<Session>> sessions_;
+};
+
+// A cache of the size and type that the options name; max_tokens is rounded up to whole blocks.
+Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options);
+// kFailedPrecondition where the cache is not of this model (identity or layouts differ).
+Status check_kv_cache(const EngineModel& model, const KvCache& kv_cache);
+// Tokens of one sequence that both the model's context and the cache can hold.
+int64_t context_limit(const EngineModel& model, const KvCache& kv_cache);
+
+}  // namespace headrace::engine

@@ -1,0 +1,44 @@
+// What to generate and how: the fields of one request, checked before it is queued.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "sampling/sampler.h"
+
+namespace headrace::engine {
+
+class Session;
+
+inline constexpr uint32_t kMaxSamples = 128;
+inline constexpr int32_t kMaxLogprobs = 128;
+
+// Copied by submit. Names of fields are the places of errors.
+struct RequestParams {
+  std::vector<int32_t> prompt;  // follows the session's tokens where there is a session
+  SamplingParams sampling;      // its seed counts when has_seed; its num_logprobs is overwritten by num_logprobs below
+  bool has_seed = false;        // otherwise a seed is drawn at each submit
+  uint32_t n = 1;               // samples of the prompt
+  int32_t num_logprobs = -1;         // -1: none; 0: the sampled token's; k: and the k most likely
+  int32_t num_prompt_logprobs = -1;  // the same for `prompt` (a session's earlier tokens are not scored)
+  std::vector<std::string> stop_strings;
+  std::vector<int32_t> stop_tokens;
+  int64_t min_tokens = 0;  // no end or stop token is drawn, and no stop string ends the text, before so many
+  int64_t max_tokens = 0;  // 0: until the model ends or the context is full
+  bool ignore_eos = false;
+  bool skip_special = true;  // leave control tokens out of the text
+  int64_t deadline_ms = 0;   // after submit; 0: none
+  int32_t priority = 0;      // higher runs first
+  std::string cache_salt;
+  std::shared_ptr<Session> session;
+
+  RequestParams() { sampling.temperature = 0.0f; }
+
+  // kInvalidArgument with the field's name as place. Checks what needs neither the prompt's context nor a cache.
+  Status validate(int32_t vocab_size) const;
+};
+
+}  // namespace headrace::engine

@@ -1,0 +1,61 @@
+// Runs requests: many share one step, and each gets exactly one terminal event.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "engine/event.h"
+#include "engine/executor.h"
+#include "engine/request.h"
+
+namespace headrace::engine {
+
+struct SchedulerStats {
+  int64_t num_waiting = 0;  // sequences queued or preempted
+  int64_t num_running = 0;  // sequences
+  uint64_t num_steps = 0;   // forward passes
+  uint64_t prefill_tokens = 0;
+  uint64_t cached_tokens = 0;
+  uint64_t decode_tokens = 0;
+  uint64_t preemptions = 0;
+  uint64_t finished_requests = 0;
+};
+
+// One step is plan (which rows of which sequences), reserve (cache blocks; the latest and least important sequences
+// give theirs up when the pool is full, and compute them again later), run, and commit or roll back.
+// Thread rule: submit, cancel, next_event, stats and shut_down from any thread, also while another thread steps.
+class Scheduler {
+ public:
+  // kv_cache null: one of its own, made with the options.
+  static Result<std::shared_ptr<Scheduler>> create(std::shared_ptr<const EngineModel> model,
+                                                   std::shared_ptr<KvCache> kv_cache, const EngineOptions& options);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  const std::shared_ptr<const EngineModel>& model() const;
+  const std::shared_ptr<KvCache>& kv_cache() const;
+
+  // Checks the whole request and queues it; gives its id, from 1. kInvalidArgument and kResourceExhausted name the field;
+  // kResourceExhausted with the place "prompt" gives the counts, with "scheduler.max_queue" says the queue is full.
+  Result<uint64_t> submit(RequestParams params);
+  // The request ends at the next step at the latest. kNotFound for an id that has ended or never was.
+  Status cancel(uint64_t request_id);
+  // Runs one step; true while requests are queued or running. A second caller at the same time gets
+  // kFailedPrecondition. The calling thread must hold a shared_ptr to the scheduler.
+  Result<bool> step();
+  // The next event, or null.
+  std::shared_ptr<const Event> next_event();
+  SchedulerStats stats() const;
+  // Ends everything and gives all blocks and sessions back: now, or at the end of the step in flight. Never waits.
+  // Afterwards submit and step give kFailedPrecondition.
+  void shut_down();
+
+ private:
+  class Impl;
+  explicit Scheduler(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace headrace::engine

@@ -1,0 +1,103 @@
+// A conversation: its tokens are the truth, cached keys and values follow them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/byte_source.h"
+#include "base/status.h"
+#include "engine/executor.h"
+
+namespace headrace::engine {
+
+// Built either from tokens and texts or from messages, never both. Thread rule: calls are serialised inside; while a
+// request uses the session it is busy, and calls that change it or read its cache give kFailedPrecondition.
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  struct Message {
+    std::string role;
+    std::string content;
+  };
+
+  // kv_cache null: one of its own, made with the options.
+  static Result<std::shared_ptr<Session>> create(std::shared_ptr<const EngineModel> model,
+                                                 std::shared_ptr<KvCache> kv_cache, const EngineOptions& options);
+  // kMalformed for a damaged file, kFailedPrecondition for one of another model or KV type.
+  static Result<std::shared_ptr<Session>> restore(std::shared_ptr<const EngineModel> model,
+                                                  std::shared_ptr<KvCache> kv_cache, const EngineOptions& options,
+                                                  const std::shared_ptr<ByteSource>& source);
+
+  const std::shared_ptr<const EngineModel>& model() const { return model_; }
+  const std::shared_ptr<KvCache>& kv_cache() const { return kv_cache_; }
+
+  // Ids outside the vocabulary are kInvalidArgument with "tokens[i]" as place; more than fit the context are
+  // kResourceExhausted with the counts. Nothing is computed yet.
+  Status append_tokens(std::span<const int32_t> tokens);
+  Status append_text(std::string_view text, text::EncodeOptions encode_options);
+  // Rendered with the model's template when a request runs. kNotFound where the model has no template.
+  Status append_message(std::string_view role, std::string_view content);
+
+  // Tokens computed or appended; of a session of messages, those of the last request.
+  std::vector<int32_t> tokens() const;
+  std::vector<Message> messages() const;
+  bool busy() const;
+
+  // Appends tokens and computes their logits [tokens.size(), vocab_size] float32, row t scoring the token after
+  // tokens[t]; null `logits`: only the cache is filled. After a failure the session is as before.
+  Status evaluate(std::span<const int32_t> tokens, float* logits);
+  // Another session with the same past, sharing its cached blocks.
+  Result<std::shared_ptr<Session>> fork() const;
+  // Forgets all but the first num_tokens tokens, and every message.
+  Status rewind(int64_t num_tokens);
+  // Writes beside `path` and renames, so that a failure leaves what was there.
+  Status save(const std::string& path) const;
+
+  // --- for the scheduler ---
+
+  // What a request on this session starts from.
+  struct Lease {
+    std::vector<int32_t> prompt;  // the session's (or the rendered conversation's) tokens, then the request's
+    int64_t first_own = 0;        // where the request's own part begins in `prompt`; 0 for rendered conversations
+    KvSequence kv;                // cached values of a prefix of `prompt`, at most all but its last token
+  };
+  // Makes the session busy.
+  Result<Lease> acquire(std::span<const int32_t> request_prompt);
+  // The request ended: `tokens` are prompt and output, `reply` its text; both empty when it left no output, and the
+  // session is then as before acquire. kv holds values of a prefix of `tokens` (of the prompt when they are empty).
+  void give_back(std::span<const int32_t> prompt, std::vector<int32_t> tokens, std::string reply, KvSequence kv);
+
+  // For EngineModel: gives the cached values up unless the session is busy; false when there was nothing to give.
+  bool shed();
+  uint64_t last_used() const { return last_used_.load(std::memory_order_relaxed); }
+
+ private:
+  Session(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache, int32_t prefill_chunk);
+  Status check_idle() const;
+  Status check_tokens(std::span<const int32_t> tokens) const;
+  Status append_locked(std::span<const int32_t> tokens);
+  Result<std::vector<int32_t>> render_locked() const;
+  Status compute_locked(std::span<const int32_t> all_tokens, int64_t first_logits_row, float* logits);
+  void touch();
+
+  std::shared_ptr<const EngineModel> model_;
+  std::shared_ptr<KvCache> kv_cache_;
+  int32_t prefill_chunk_;
+  std::atomic<uint64_t> last_used_{0};
+
+  mutable std::mutex mutex_;
+  bool busy_ = false;
+  std::vector<int32_t> tokens_;
+  std::vector<Message> messages_;
+  int64_t created_unix_seconds_ = 0;  // the templates' clock: one conversation renders the same way each time
+  KvSequence kv_;                     // values of a prefix of tokens_
+};
+
+}  // namespace headrace::engine
