@@ -11,8 +11,19 @@ namespace headrace {
 
 // Numbers of the type field of metadata.
 enum class GgufType : uint32_t {
-  kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7,
-  kString = 8, kArray = 9, kU64 = 10, kI64 = 11, kF64 = 12,
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12,
 };
 std::string_view gguf_type_name(GgufType type);  // "u32", "array"
 
@@ -30,8 +41,9 @@ class GgufValue {
   // Elements of an array, 1 otherwise.
   uint64_t count() const { return count_; }
 
-  // Each gives element i (0 for a scalar; i < count()), or nothing when the stored type is another kind or the number
-  // does not fit. Integers of any width are accepted as integers, and also as f64 when the double holds them exactly.
+  // Each gives element i (0 for a scalar; i < count()), or nothing when the stored type is another kind or
+  // the number does not fit. Integers of any width are accepted as integers, and also as f64 when the double
+  // holds them exactly.
   std::optional<uint64_t> as_u64(uint64_t i = 0) const;
   std::optional<int64_t> as_i64(uint64_t i = 0) const;
   std::optional<double> as_f64(uint64_t i = 0) const;
@@ -49,7 +61,7 @@ class GgufValue {
   GgufType type_ = GgufType::kU8;
   GgufType element_type_ = GgufType::kU8;
   uint64_t count_ = 1;
-  std::vector<char> bytes_;                // the numbers as stored, or the strings' characters one after the other
+  std::vector<char> bytes_;  // the numbers as stored, or the strings' characters one after the other
   std::vector<std::string_view> strings_;  // into bytes_
 };
 
@@ -57,10 +69,12 @@ class GgufFile : public TensorFile {
  public:
   using Metadata = std::map<std::string, GgufValue, std::less<>>;
 
-  // One source, or all shards of a split model in any order. kMalformed with the key, the tensor or "header" as place
-  // (under the source's name), kUnsupported for versions, byte orders and tensor types that are not read.
+  // One source, or all shards of a split model in any order. kMalformed with the key, the tensor or "header"
+  // as place (under the source's name), kUnsupported for versions, byte orders and tensor types that are not
+  // read.
   static Result<std::shared_ptr<GgufFile>> open(std::vector<std::shared_ptr<ByteSource>> sources);
-  // A path; of a split model the path of any shard (NAME-00002-of-00005.gguf): the others are found beside it.
+  // A path; of a split model the path of any shard (NAME-00002-of-00005.gguf): the others are found beside
+  // it.
   static Result<std::shared_ptr<GgufFile>> open_path(const std::string& path, bool use_mmap = false);
 
   // All shards' keys, sorted (for a split model the first shard's split.* keys).
@@ -68,8 +82,9 @@ class GgufFile : public TensorFile {
   // Null when absent.
   const GgufValue* find_metadata(std::string_view key) const;
 
-  // Typed access: kNotFound when the key is absent, kMalformed when its value is of another kind or out of range; the
-  // place is the key. The _or forms give `fallback` when the key is absent, and still fail on a wrong kind.
+  // Typed access: kNotFound when the key is absent, kMalformed when its value is of another kind or out of
+  // range; the place is the key. The _or forms give `fallback` when the key is absent, and still fail on a
+  // wrong kind.
   Result<std::string> get_string(std::string_view key) const;
   Result<uint64_t> get_u64(std::string_view key) const;
   Result<int64_t> get_i64(std::string_view key) const;

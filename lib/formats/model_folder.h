@@ -15,15 +15,15 @@ struct ModelFolder {
   // The files of the same names; null json when absent. Python's Infinity and NaN: see json_number().
   nlohmann::json config, generation_config, tokenizer_config;
   std::string tokenizer_json;  // text of tokenizer.json, empty when absent
-  // From chat_template.jinja, else from tokenizer_config.json (a list of named templates gives its "default" here),
-  // else from chat_template.json; empty when there is none.
+  // From chat_template.jinja, else from tokenizer_config.json (a list of named templates gives its "default"
+  // here), else from chat_template.json; empty when there is none.
   std::string chat_template;
   // The other named templates: of the list, and of additional_chat_templates/*.jinja.
   std::map<std::string, std::string> named_chat_templates;
 };
 
-// kNotFound when `path` is no folder or holds none of the files; a file that is there but cannot be read or parsed is
-// an error that names it.
+// kNotFound when `path` is no folder or holds none of the files; a file that is there but cannot be read or
+// parsed is an error that names it.
 Result<ModelFolder> open_model_folder(const std::string& path, bool use_mmap = false);
 
 }  // namespace headrace

@@ -19,8 +19,8 @@ namespace headrace {
 struct TensorEntry {
   std::string name;
   DType dtype = DType::kF32;
-  // Row-major, outermost dimension first, for both file kinds: a linear weight is [out_features, in_features].
-  // Empty means one element.
+  // Row-major, outermost dimension first, for both file kinds: a linear weight is [out_features,
+  // in_features]. Empty means one element.
   std::vector<uint64_t> shape;
   uint64_t offset = 0;        // bytes from the start of its source
   uint64_t bytes = 0;         // exactly what shape and dtype need; offset + bytes lies inside the source
@@ -30,8 +30,8 @@ struct TensorEntry {
 // Elements of a shape, or nothing when the product does not fit in 63 bits.
 std::optional<uint64_t> num_elements(std::span<const uint64_t> shape);
 
-// Tensors over one or several byte sources. Immutable once opened, so every function may be called from any thread
-// at any time. The file keeps its sources alive.
+// Tensors over one or several byte sources. Immutable once opened, so every function may be called from any
+// thread at any time. The file keeps its sources alive.
 class TensorFile {
  public:
   virtual ~TensorFile();
@@ -43,8 +43,8 @@ class TensorFile {
   // Null when there is no tensor of that name.
   const TensorEntry* find(std::string_view name) const;
 
-  // Fills dst with the tensor's bytes from byte_offset. A range that leaves the tensor is kInvalidArgument; a source
-  // that cannot deliver is kIo. The place of either names the tensor.
+  // Fills dst with the tensor's bytes from byte_offset. A range that leaves the tensor is kInvalidArgument; a
+  // source that cannot deliver is kIo. The place of either names the tensor.
   virtual Status read(const TensorEntry& entry, uint64_t byte_offset, std::span<std::byte> dst) const;
   // The tensor's bytes in memory (no alignment promised), or null unless its source is mapped.
   virtual const std::byte* mapped(const TensorEntry& entry) const;
@@ -56,8 +56,8 @@ class TensorFile {
 
  protected:
   TensorFile() = default;
-  // Takes the entries over and indexes them. Two tensors of one name, and entries that leave their source, are
-  // kMalformed with the tensor as place.
+  // Takes the entries over and indexes them. Two tensors of one name, and entries that leave their source,
+  // are kMalformed with the tensor as place.
   Status set_tensors(std::vector<std::shared_ptr<ByteSource>> sources, std::vector<TensorEntry> tensors);
 
  private:

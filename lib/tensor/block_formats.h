@@ -1,5 +1,5 @@
-// Byte layouts of the block formats, little-endian, alignment 1: a block may be read in place from any address.
-// Tables and decoding rules: docs/formats.md. float16 fields are raw bits (half_to_float).
+// Byte layouts of the block formats, little-endian, alignment 1: a block may be read in place from any
+// address. Tables and decoding rules: docs/formats.md. float16 fields are raw bits (half_to_float).
 #pragma once
 
 #include <cstddef>

@@ -10,9 +10,9 @@
 
 namespace headrace {
 
-// Decodes num_elements of `dtype`, stored from src on (row_bytes(dtype, num_elements) bytes, any alignment), into dst.
-// Integers and F64 are converted to the nearest float. kInvalidArgument when num_elements is negative or no whole
-// number of blocks. Thread-safe.
+// Decodes num_elements of `dtype`, stored from src on (row_bytes(dtype, num_elements) bytes, any alignment),
+// into dst. Integers and F64 are converted to the nearest float. kInvalidArgument when num_elements is
+// negative or no whole number of blocks. Thread-safe.
 Status dequantize_row(DType dtype, const void* src, float* dst, int64_t num_elements);
 
 }  // namespace headrace

@@ -67,8 +67,8 @@ void decode_block(const BlockQ8_1& block, float* out) {
   for (int e = 0; e < 32; ++e) out[e] = d * static_cast<float>(block.qs[e]);
 }
 
-// A byte b holds ternary digits as the fraction b / 256 in base 3: multiplying by 3^n drops the first n digits, and
-// the whole part of three times what is left is the next one.
+// A byte b holds ternary digits as the fraction b / 256 in base 3: multiplying by 3^n drops the first n
+// digits, and the whole part of three times what is left is the next one.
 static float ternary_digit(uint8_t byte, int n) {
   constexpr uint8_t kPowers[5] = {1, 3, 9, 27, 81};
   const uint8_t rest = static_cast<uint8_t>(byte * kPowers[n]);

@@ -1,5 +1,5 @@
-// Every element type decodes random bytes to exactly the values that PyPI's gguf gives (tests/data/dequantize,
-// written by tests/data/generate_dequantize.py): bit for bit, and NaN for NaN.
+// Every element type decodes random bytes to exactly the values that PyPI's gguf gives
+// (tests/data/dequantize, written by tests/data/generate_dequantize.py): bit for bit, and NaN for NaN.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -34,7 +34,8 @@ Fixture load(std::string_view name) {
   fixture.bytes.resize(size);
   file.read(fixture.bytes.data(), size);
   fixture.values.resize(fixture.elements);
-  file.read(reinterpret_cast<char*>(fixture.values.data()), static_cast<std::streamsize>(fixture.elements) * 4);
+  file.read(reinterpret_cast<char*>(fixture.values.data()),
+            static_cast<std::streamsize>(fixture.elements) * 4);
   REQUIRE(file.good());
   return fixture;
 }
