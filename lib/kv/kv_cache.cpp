@@ -1,0 +1,390 @@
+#include "kv/kv_cache.h"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include "kv/block_pool.h"
+#include "kv/kv_file.h"
+#include "kv/prefix_index.h"
+
+namespace headrace {
+namespace {
+
+// Far above any model's, and small enough that no size of one block overflows.
+constexpr int32_t kMaxDimension = 1 << 16;
+
+Status validate(const KvCacheConfig& config) {
+  if (config.layers.empty()) return invalid_argument("layers", "there is no layer to cache");
+  const KvLayout& first = config.layers[0];
+  for (const KvLayout& layout : config.layers) {
+    if (layout.dtype < KvDType::kF32 || layout.dtype > KvDType::kQ8) {
+      return invalid_argument("dtype", "{} is no KV type", static_cast<int32_t>(layout.dtype));
+    }
+    if (layout.dtype != first.dtype || layout.block_size != first.block_size) {
+      return invalid_argument("layers", "differ in KV type or block size");
+    }
+    if (layout.block_size <= 0 || layout.block_size % kKvTile != 0 || layout.block_size > kMaxDimension) {
+      return invalid_argument("block_size", "{} is not a multiple of {} in [{}, {}]", layout.block_size, kKvTile, kKvTile,
+                              kMaxDimension);
+    }
+    if (layout.num_kv_heads <= 0 || layout.num_kv_heads > kMaxDimension || layout.head_dim <= 0 ||
+        layout.head_dim > kMaxDimension) {
+      return invalid_argument("layers", "{} KV heads of {} are not in [1, {}]", layout.num_kv_heads, layout.head_dim,
+                              kMaxDimension);
+    }
+  }
+  if (config.num_blocks <= 0 || config.num_blocks > std::numeric_limits<int32_t>::max()) {
+    return invalid_argument("num_blocks", "{} is not in [1, 2^31)", config.num_blocks);
+  }
+  return Status();
+}
+
+}  // namespace
+
+struct KvCache::Impl {
+  explicit Impl(KvCacheConfig given)
+      : config(std::move(given)),
+        block_size(config.layers[0].block_size),
+        index(static_cast<int32_t>(config.num_blocks), block_size, config.hash_mask) {}
+
+  int64_t blocks_for(int64_t num_tokens) const { return num_tokens / block_size + (num_tokens % block_size != 0 ? 1 : 0); }
+
+  // A block of one's own; the caller knows that one is free.
+  int32_t take_block() {
+    const int32_t block = pool.next_free();
+    if (index.contains(block)) {
+      index.erase(block);
+      ++evictions;
+    }
+    return pool.take();
+  }
+
+  void drop_block(int32_t block) { pool.drop(block, index.contains(block)); }
+
+  // Gives back the blocks from position `keep` on, last one first: it is the first to be evicted.
+  void drop_from(std::vector<int32_t>& block_ids, int64_t keep) {
+    while (static_cast<int64_t>(block_ids.size()) > keep) {
+      drop_block(block_ids.back());
+      block_ids.pop_back();
+    }
+  }
+
+  const KvCacheConfig config;
+  const int32_t block_size;
+
+  mutable std::mutex mutex;  // guards what follows
+  kv::BlockPool pool;
+  kv::PrefixIndex index;
+  int64_t lookup_tokens = 0;
+  int64_t hit_tokens = 0;
+  int64_t evictions = 0;
+};
+
+KvSequence::KvSequence(KvSequence&& other) noexcept
+    : cache_(std::move(other.cache_)),
+      block_ids_(std::exchange(other.block_ids_, {})),
+      num_tokens_(std::exchange(other.num_tokens_, 0)),
+      num_published_(std::exchange(other.num_published_, 0)),
+      salt_(std::move(other.salt_)) {}
+
+KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
+  if (this != &other) {
+    if (cache_) cache_->release(*this);
+    cache_ = std::move(other.cache_);
+    block_ids_ = std::exchange(other.block_ids_, {});
+    num_tokens_ = std::exchange(other.num_tokens_, 0);
+    num_published_ = std::exchange(other.num_published_, 0);
+    salt_ = std::move(other.salt_);
+  }
+  return *this;
+}
+
+KvSequence::~KvSequence() {
+  if (cache_) cache_->release(*this);
+}
+
+KvCache::KvCache(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+KvCache::~KvCache() = default;
+
+Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config) {
+  HEADRACE_RETURN_IF_ERROR(validate(config));
+  const int64_t num_blocks = config.num_blocks;
+  try {
+    auto impl = std::make_unique<Impl>(std::move(config));
+    HEADRACE_RETURN_IF_ERROR(impl->pool.allocate(impl->config.layers, static_cast<int32_t>(num_blocks)));
+    return std::shared_ptr<KvCache>(new KvCache(std::move(impl)));
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("kv cache", "no memory for the index of {} blocks", num_blocks);
+  } catch (const std::length_error&) {
+    return out_of_memory("kv cache", "no memory for the index of {} blocks", num_blocks);
+  }
+}
+
+const KvCacheConfig& KvCache::config() const { return impl_->config; }
+int32_t KvCache::block_size() const { return impl_->block_size; }
+
+KvCacheStats KvCache::stats() const {
+  const std::lock_guard lock(impl_->mutex);
+  KvCacheStats stats;
+  stats.num_blocks = impl_->pool.num_blocks();
+  stats.free_blocks = impl_->pool.free_blocks();
+  stats.cached_blocks = impl_->index.size();
+  stats.lookup_tokens = impl_->lookup_tokens;
+  stats.hit_tokens = impl_->hit_tokens;
+  stats.evictions = impl_->evictions;
+  stats.pool_bytes = impl_->pool.bytes();
+  return stats;
+}
+
+std::byte* KvCache::layer_data(int32_t layer) { return impl_->pool.layer_data(static_cast<size_t>(layer)); }
+
+KvSequence KvCache::new_sequence(std::string salt) {
+  KvSequence sequence;
+  sequence.salt_ = std::make_shared<const std::string>(std::move(salt));
+  sequence.cache_ = shared_from_this();
+  return sequence;
+}
+
+int64_t KvCache::match_prefix(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens) {
+  if (sequence.cache_.get() != this || sequence.num_tokens_ != 0) return 0;
+  const int64_t wanted = std::clamp<int64_t>(max_tokens, 0, static_cast<int64_t>(token_ids.size()));
+  const std::lock_guard lock(impl_->mutex);
+  impl_->lookup_tokens += wanted;
+  if (!impl_->config.prefix_index) return 0;
+
+  std::vector<int32_t> found;
+  Hash128 hash = kv::PrefixIndex::root_hash(impl_->config.identity, *sequence.salt_);
+  int32_t parent = -1;
+  for (int64_t start = 0; wanted - start >= impl_->block_size; start += impl_->block_size) {
+    const auto tokens = token_ids.subspan(static_cast<size_t>(start), static_cast<size_t>(impl_->block_size));
+    hash = impl_->index.child_hash(hash, tokens);
+    const int32_t block = impl_->index.find(hash, parent, tokens, *sequence.salt_);
+    if (block < 0) break;
+    found.push_back(block);
+    parent = block;
+  }
+  if (found.empty()) return 0;
+  impl_->drop_from(sequence.block_ids_, 0);  // room reserved for positions that now lie in shared blocks
+  for (const int32_t block : found) impl_->pool.hold(block);
+  sequence.num_published_ = static_cast<int64_t>(found.size());
+  sequence.num_tokens_ = sequence.num_published_ * impl_->block_size;
+  sequence.block_ids_ = std::move(found);
+  impl_->hit_tokens += sequence.num_tokens_;
+  return sequence.num_tokens_;
+}
+
+Status KvCache::reserve(KvSequence& sequence, int64_t num_tokens) {
+  if (sequence.cache_.get() != this) return invalid_argument("kv cache", "the sequence belongs to another cache");
+  if (num_tokens <= sequence.num_tokens_) return Status();
+  const int64_t wanted = impl_->blocks_for(num_tokens);
+  const auto held = static_cast<int64_t>(sequence.block_ids_.size());
+  const int64_t added = std::max<int64_t>(0, wanted - held);
+
+  const std::lock_guard lock(impl_->mutex);
+  const auto last = static_cast<size_t>(sequence.num_tokens_ / impl_->block_size);
+  const bool copies = sequence.num_tokens_ % impl_->block_size != 0 &&
+                      (impl_->pool.references(sequence.block_ids_[last]) > 1 ||
+                       impl_->index.contains(sequence.block_ids_[last]));
+  const int64_t needed = added + (copies ? 1 : 0);
+  if (needed > impl_->pool.free_blocks()) {
+    return resource_exhausted("kv cache", "{} blocks are needed, {} of {} are free", needed, impl_->pool.free_blocks(),
+                              impl_->pool.num_blocks());
+  }
+  if (wanted > static_cast<int64_t>(sequence.block_ids_.capacity())) {
+    try {
+      sequence.block_ids_.reserve(static_cast<size_t>(std::max(wanted, 2 * held)));
+    } catch (const std::bad_alloc&) {
+      return out_of_memory("kv cache", "no memory for a table of {} blocks", wanted);
+    }
+  }
+  if (copies) {
+    const int32_t copy = impl_->take_block();
+    impl_->pool.copy_block(sequence.block_ids_[last], copy);
+    impl_->drop_block(std::exchange(sequence.block_ids_[last], copy));
+  }
+  for (int64_t i = 0; i < added; ++i) sequence.block_ids_.push_back(impl_->take_block());
+  return Status();
+}
+
+int64_t KvCache::slot(const KvSequence& sequence, int64_t position) const {
+  const auto block = static_cast<size_t>(position / impl_->block_size);
+  return int64_t{sequence.block_ids_[block]} * impl_->block_size + position % impl_->block_size;
+}
+
+Status KvCache::commit(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t num_tokens) {
+  if (sequence.cache_.get() != this) return invalid_argument("kv cache", "the sequence belongs to another cache");
+  const int64_t room = static_cast<int64_t>(sequence.block_ids_.size()) * impl_->block_size;
+  if (num_tokens < sequence.num_tokens_ || num_tokens > room || num_tokens > static_cast<int64_t>(token_ids.size())) {
+    return invalid_argument("kv cache", "{} positions committed, {} stored, room for {}, {} tokens", num_tokens,
+                            sequence.num_tokens_, room, token_ids.size());
+  }
+  if (!impl_->config.prefix_index) {
+    sequence.num_tokens_ = num_tokens;
+    return Status();
+  }
+  const std::lock_guard lock(impl_->mutex);
+  int64_t published = sequence.num_published_;
+  const auto first = static_cast<size_t>(published);
+  Hash128 hash = first > 0 ? impl_->index.hash(sequence.block_ids_[first - 1])
+                           : kv::PrefixIndex::root_hash(impl_->config.identity, *sequence.salt_);
+  int32_t parent = first > 0 ? sequence.block_ids_[first - 1] : -1;
+  for (; (published + 1) * impl_->block_size <= num_tokens; ++published) {
+    const auto tokens = token_ids.subspan(static_cast<size_t>(published * impl_->block_size),
+                                          static_cast<size_t>(impl_->block_size));
+    int32_t& own = sequence.block_ids_[static_cast<size_t>(published)];
+    hash = impl_->index.child_hash(hash, tokens);
+    const int32_t found = impl_->index.find(hash, parent, tokens, *sequence.salt_);
+    if (impl_->index.contains(own) && found != own) {
+      // Only the first block can be one: every later one is the sequence's own and unpublished.
+      return invalid_argument("kv cache", "the tokens of block {} are not those published before", published);
+    }
+    if (found < 0) {
+      impl_->index.insert(own, hash, parent, tokens, sequence.salt_);
+    } else if (found != own) {
+      impl_->pool.hold(found);
+      impl_->drop_block(std::exchange(own, found));
+    }
+    parent = own;
+  }
+  sequence.num_published_ = published;
+  sequence.num_tokens_ = num_tokens;
+  return Status();
+}
+
+KvSequence KvCache::fork(const KvSequence& sequence) {
+  KvSequence copy;
+  if (sequence.cache_.get() != this) return copy;
+  const auto stored = static_cast<ptrdiff_t>(impl_->blocks_for(sequence.num_tokens_));
+  copy.block_ids_.assign(sequence.block_ids_.begin(), sequence.block_ids_.begin() + stored);
+  copy.num_tokens_ = sequence.num_tokens_;
+  copy.num_published_ = sequence.num_published_;
+  copy.salt_ = sequence.salt_;
+  const std::lock_guard lock(impl_->mutex);
+  for (const int32_t block : copy.block_ids_) impl_->pool.hold(block);
+  copy.cache_ = sequence.cache_;
+  return copy;
+}
+
+void KvCache::rewind(KvSequence& sequence, int64_t num_tokens) {
+  if (sequence.cache_.get() != this) return;
+  const std::lock_guard lock(impl_->mutex);
+  sequence.num_tokens_ = std::clamp<int64_t>(num_tokens, 0, sequence.num_tokens_);
+  sequence.num_published_ = std::min(sequence.num_published_, sequence.num_tokens_ / impl_->block_size);
+  impl_->drop_from(sequence.block_ids_, impl_->blocks_for(sequence.num_tokens_));
+}
+
+void KvCache::release(KvSequence& sequence) { rewind(sequence, 0); }
+
+void KvCache::clear_prefix_index() {
+  const std::lock_guard lock(impl_->mutex);
+  // In the list's order children come before their parents.
+  const auto list = impl_->pool.checked_free_list();
+  if (!list.ok()) return;
+  for (const int32_t block : *list) {
+    if (!impl_->index.contains(block)) continue;
+    impl_->index.erase(block);
+    impl_->pool.discard_contents(block);
+  }
+}
+
+Status KvCache::save(const KvSequence& sequence, std::span<const int32_t> token_ids, const WriteCallback& write) const {
+  if (sequence.cache_.get() != this) return invalid_argument("kv cache", "the sequence belongs to another cache");
+  if (static_cast<int64_t>(token_ids.size()) < sequence.num_tokens_) {
+    return invalid_argument("token_ids", "{} tokens for {} stored positions", token_ids.size(), sequence.num_tokens_);
+  }
+  const auto block = [&](int64_t index, size_t layer) {
+    const size_t bytes = impl_->config.layers[layer].block_bytes();
+    const auto id = static_cast<size_t>(sequence.block_ids_[static_cast<size_t>(index)]);
+    return std::span<const std::byte>(impl_->pool.layer_data(layer) + id * bytes, bytes);
+  };
+  return kv::write_kv_file(impl_->config.layers, impl_->config.identity,
+                           token_ids.first(static_cast<size_t>(sequence.num_tokens_)), block, write);
+}
+
+Result<KvCache::Restored> KvCache::restore(ByteSource& source, std::string salt) {
+  HEADRACE_ASSIGN_OR_RETURN(const auto reader,
+                            kv::KvFileReader::open(source, impl_->config.layers, impl_->config.identity));
+  Restored restored;
+  restored.sequence = new_sequence(std::move(salt));
+  // Before the tokens get memory: a pool that is too small also bounds what a reader's claims can cost.
+  if (Status status = reserve(restored.sequence, reader.num_tokens()); !status.ok()) return status.within(source.name());
+  HEADRACE_ASSIGN_OR_RETURN(restored.token_ids, reader.read_token_ids());
+  HEADRACE_RETURN_IF_ERROR(reader.read_blocks([&](int64_t index, size_t layer) {
+    const size_t bytes = impl_->config.layers[layer].block_bytes();
+    const auto id = static_cast<size_t>(restored.sequence.block_ids_[static_cast<size_t>(index)]);
+    return std::span<std::byte>(impl_->pool.layer_data(layer) + id * bytes, bytes);
+  }));
+  HEADRACE_RETURN_IF_ERROR(commit(restored.sequence, restored.token_ids, reader.num_tokens()));
+  return restored;
+}
+
+Status KvCache::check_invariants() const { return check_invariants({}); }
+
+Status KvCache::check_invariants(std::span<const KvSequence* const> all_sequences) const {
+  const std::lock_guard lock(impl_->mutex);
+  const kv::BlockPool& pool = impl_->pool;
+  const kv::PrefixIndex& index = impl_->index;
+  HEADRACE_ASSIGN_OR_RETURN(const auto free_list, pool.checked_free_list());
+  HEADRACE_RETURN_IF_ERROR(index.check(impl_->config.identity));
+  if (!impl_->config.prefix_index && index.size() != 0) return internal_error("kv cache", "the index is off and not empty");
+
+  // Blocks without contents come first, and every block before its parent; a held block's parent is held.
+  std::vector<int64_t> rank(static_cast<size_t>(pool.num_blocks()), std::numeric_limits<int64_t>::max());
+  bool cached = false;
+  for (size_t i = 0; i < free_list.size(); ++i) {
+    rank[static_cast<size_t>(free_list[i])] = static_cast<int64_t>(i);
+    if (cached && !index.contains(free_list[i])) {
+      return internal_error("kv cache", "empty block {} stands behind cached ones", free_list[i]);
+    }
+    cached = index.contains(free_list[i]);
+  }
+  for (int32_t block = 0; block < pool.num_blocks(); ++block) {
+    if (!index.contains(block) || index.parent(block) < 0) continue;
+    const int32_t parent = index.parent(block);
+    if (pool.references(block) > pool.references(parent) ||
+        (pool.references(block) == 0 && rank[static_cast<size_t>(block)] >= rank[static_cast<size_t>(parent)] &&
+         pool.references(parent) == 0)) {
+      return internal_error("kv cache", "block {} would outlive its parent {}", block, parent);
+    }
+  }
+  if (all_sequences.empty()) return Status();
+
+  std::vector<int32_t> references(static_cast<size_t>(pool.num_blocks()), 0);
+  for (const KvSequence* sequence : all_sequences) {
+    if (sequence->cache_.get() != this) continue;
+    const auto held = static_cast<int64_t>(sequence->block_ids_.size());
+    const int64_t stored = impl_->blocks_for(sequence->num_tokens_);
+    const int64_t full = sequence->num_tokens_ / impl_->block_size;
+    if (stored > held) return internal_error("kv cache", "{} tokens lie in {} blocks", sequence->num_tokens_, held);
+    if (sequence->num_published_ != (impl_->config.prefix_index ? full : 0)) {
+      return internal_error("kv cache", "{} of {} full blocks are published", sequence->num_published_, full);
+    }
+    for (int64_t i = 0; i < held; ++i) {
+      const int32_t block = sequence->block_ids_[static_cast<size_t>(i)];
+      if (block < 0 || block >= pool.num_blocks()) return internal_error("kv cache", "{} is no block", block);
+      ++references[static_cast<size_t>(block)];
+      if (i < sequence->num_published_) {
+        const int32_t parent = i > 0 ? sequence->block_ids_[static_cast<size_t>(i - 1)] : -1;
+        if (!index.contains(block) || index.parent(block) != parent) {
+          return internal_error("kv cache", "block {} is not published after {}", block, parent);
+        }
+      }
+      if (i >= stored && (pool.references(block) != 1 || index.contains(block))) {
+        return internal_error("kv cache", "reserved block {} is not the sequence's own", block);
+      }
+    }
+  }
+  for (int32_t block = 0; block < pool.num_blocks(); ++block) {
+    if (pool.references(block) != references[static_cast<size_t>(block)]) {
+      return internal_error("kv cache", "block {} has {} holders, counted {}", block,
+                            references[static_cast<size_t>(block)], pool.references(block));
+    }
+  }
+  return Status();
+}
+
+}  // namespace headrace
