@@ -1,0 +1,83 @@
+// headrace chat: a conversation in the terminal.
+#include <iostream>
+#include <memory>
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "arguments.h"
+#include "commands.h"
+
+namespace cli {
+namespace {
+
+struct ChatArguments {
+  ModelArguments model;
+  SamplingArguments sampling;
+  std::string system, save, restore;
+  bool json = false;
+};
+
+void chat(const ChatArguments& arguments) {
+  const headrace::Options options = arguments.model.options();
+  const headrace::Model model = arguments.model.load(options);
+  if (!model.has_chat_template()) {
+    throw headrace::Error(HEADRACE_FAILED_PRECONDITION, "the model has no chat template; use `headrace run --raw`",
+                          arguments.model.path);
+  }
+  const headrace::KVCache cache(model, options);
+  headrace::Scheduler scheduler(model, cache, options);
+  headrace::Session session = arguments.restore.empty()
+                                  ? headrace::Session(model, cache, options)
+                                  : headrace::Session::restore(model, cache, arguments.restore, options);
+  const bool is_terminal = isatty(STDIN_FILENO) == 1;
+  const auto start = [&] {
+    if (!arguments.system.empty()) session.append_message("system", arguments.system);
+  };
+  if (arguments.restore.empty()) start();
+  if (is_terminal) std::cerr << "/clear forgets the conversation, /exit or end of input leaves.\n";
+
+  std::string line;
+  for (;;) {
+    if (is_terminal) std::cerr << "> " << std::flush;
+    if (!std::getline(std::cin, line) || line == "/exit") break;
+    if (line.empty()) continue;
+    if (line == "/clear") {
+      session.rewind(0);
+      start();
+      continue;
+    }
+    session.append_message("user", line);
+    headrace::Request request(model);
+    request.set_session(session);
+    arguments.sampling.apply(request);
+    nlohmann::ordered_json reply = {{"role", "assistant"}, {"content", ""}};
+    std::string text;
+    scheduler.run(request, [&](const headrace::Event& event) {
+      text += event.text();
+      if (!arguments.json) std::cout << event.text() << std::flush;
+      if (event.type() == headrace::EventType::kFinished) reply["finish_reason"] = event.finish_reason();
+      return true;
+    });
+    reply["content"] = text;
+    std::cout << (arguments.json ? reply.dump() : std::string()) << std::endl;
+  }
+  if (!arguments.save.empty()) session.save(arguments.save);
+}
+
+}  // namespace
+
+void add_chat(CLI::App& app) {
+  auto arguments = std::make_shared<ChatArguments>();
+  CLI::App* command = app.add_subcommand("chat", "a conversation: a line of standard input is a message");
+  arguments->model.add_to(*command);
+  arguments->sampling.add_to(*command);
+  command->add_option("--system", arguments->system, "system message");
+  command->add_option("--save", arguments->save, "write the conversation and its cache to this file at the end");
+  command->add_option("--restore", arguments->restore, "go on from such a file");
+  command->add_flag("--json", arguments->json, "print each reply as a JSON object on its own line");
+  command->callback([arguments] { chat(*arguments); });
+}
+
+}  // namespace cli

@@ -1,0 +1,80 @@
+// headrace inspect: what a file holds, and what fits into memory.
+#include <cctype>
+#include <iostream>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "arguments.h"
+#include "commands.h"
+
+namespace cli {
+namespace {
+
+struct InspectArguments {
+  std::string model, memory;
+  bool json = false;
+};
+
+// "16G", "512M", "1.5GiB", plain bytes; units are powers of 1024.
+uint64_t parse_bytes(const std::string& text) {
+  size_t end = 0;
+  double value = 0;
+  try {
+    value = std::stod(text, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  const std::string unit = text.substr(end);
+  const size_t power = unit.empty() ? 0 : std::string("KMGT").find(static_cast<char>(std::toupper(unit[0]))) + 1;
+  const std::string rest = unit.size() > 1 ? unit.substr(1) : "";
+  if (end == 0 || !(value >= 0) || power > 4 || !(rest.empty() || rest == "B" || rest == "iB")) {
+    throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "is not an amount of memory such as 16G", text);
+  }
+  for (size_t i = 0; i < power; ++i) value *= 1024;
+  return static_cast<uint64_t>(value);
+}
+
+// Scalars as "key: value", objects indented below their key, arrays of objects as a table.
+void print(const nlohmann::ordered_json& value, const std::string& indent) {
+  for (const auto& [key, item] : value.items()) {
+    if (item.is_object()) {
+      std::cout << indent << key << ":\n";
+      print(item, indent + "  ");
+    } else if (item.is_array() && !item.empty() && item[0].is_object()) {
+      std::cout << indent << key << ":\n";
+      for (const auto& row : item) {
+        std::cout << indent << "  ";
+        for (const auto& [name, cell] : row.items()) {
+          std::cout << name << "=" << (cell.is_string() ? cell.get<std::string>() : cell.dump()) << "  ";
+        }
+        std::cout << "\n";
+      }
+    } else {
+      std::cout << indent << key << ": " << (item.is_string() ? item.get<std::string>() : item.dump()) << "\n";
+    }
+  }
+}
+
+void inspect(const InspectArguments& arguments) {
+  const uint64_t memory = arguments.memory.empty() ? 0 : parse_bytes(arguments.memory);
+  const std::string text = headrace::Model::inspect(arguments.model, memory);
+  if (arguments.json) {
+    std::cout << text << "\n";
+  } else {
+    print(nlohmann::ordered_json::parse(text), "");
+  }
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  auto arguments = std::make_shared<InspectArguments>();
+  CLI::App* command = app.add_subcommand("inspect", "architecture, tensor types and memory plan of a file");
+  command->add_option("model,-m,--model", arguments->model, "GGUF file, safetensors file or Hugging Face folder")->required();
+  command->add_option("--memory", arguments->memory, "plan for this much memory: 16G, 800M, ...");
+  command->add_flag("--json", arguments->json, "print JSON");
+  command->callback([arguments] { inspect(*arguments); });
+}
+
+}  // namespace cli

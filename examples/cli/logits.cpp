@@ -1,0 +1,71 @@
+// headrace logits: float32 [num_tokens, vocab_size] to a .npy file.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "arguments.h"
+#include "commands.h"
+#include "npy.h"
+#include "progress.h"
+
+namespace cli {
+namespace {
+
+struct LogitsArguments {
+  ModelArguments model;
+  std::vector<int32_t> tokens;
+  std::string prompt, tokens_file, output;
+  bool json = false;
+};
+
+std::vector<int32_t> wanted_tokens(const LogitsArguments& arguments, const headrace::Model& model) {
+  if (!arguments.tokens.empty()) return arguments.tokens;
+  if (arguments.tokens_file.empty()) return model.tokenizer().encode(arguments.prompt);
+  return nlohmann::json::parse(read_file(arguments.tokens_file)).get<std::vector<int32_t>>();
+}
+
+void write_logits(const LogitsArguments& arguments) {
+  headrace::Options options = arguments.model.options();
+  const headrace::Model model = arguments.model.load(options);
+  const std::vector<int32_t> tokens = wanted_tokens(arguments, model);
+  const size_t vocab_size = static_cast<size_t>(model.info().vocab_size);
+  if (model.info().max_position_embeddings >= static_cast<int64_t>(tokens.size())) {
+    options.set("kv.max_tokens", std::to_string(std::max<size_t>(tokens.size(), 64)));
+  }
+  headrace::Session session(model, options);
+  NpyWriter writer(arguments.output, static_cast<int64_t>(tokens.size()), static_cast<int64_t>(vocab_size));
+  ProgressBar bar("computing");
+  constexpr size_t kChunk = 64;  // bounds the memory for logits; the result does not depend on it
+  std::vector<float> logits(kChunk * vocab_size);
+  for (size_t begin = 0; begin < tokens.size(); begin += kChunk) {
+    const size_t count = std::min(kChunk, tokens.size() - begin);
+    session.evaluate(tokens.data() + begin, count, logits.data(), logits.size());
+    writer.write(logits.data(), static_cast<int64_t>(count * vocab_size));
+    bar.show(static_cast<double>(begin + count) / static_cast<double>(tokens.size()));
+  }
+  writer.close();
+  if (arguments.json) {
+    std::cout << nlohmann::ordered_json{{"output", arguments.output}, {"shape", {tokens.size(), vocab_size}}, {"tokens", tokens}}
+              << "\n";
+  }
+}
+
+}  // namespace
+
+void add_logits(CLI::App& app) {
+  auto arguments = std::make_shared<LogitsArguments>();
+  CLI::App* command = app.add_subcommand("logits", "write the logits of a token sequence to a .npy file");
+  arguments->model.add_to(*command);
+  CLI::Option_group* source = command->add_option_group("input");
+  source->add_option("--tokens", arguments->tokens, "token ids, separated by commas")->delimiter(',');
+  source->add_option("-p,--prompt", arguments->prompt, "text");
+  source->add_option("--tokens-file", arguments->tokens_file, "JSON file with an array of token ids");
+  source->require_option(1);
+  command->add_option("-o,--output", arguments->output, "float32 [num_tokens, vocab_size]")->required();
+  command->add_flag("--json", arguments->json, "print {\"output\", \"shape\", \"tokens\"}");
+  command->callback([arguments] { write_logits(*arguments); });
+}
+
+}  // namespace cli

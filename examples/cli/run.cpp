@@ -1,0 +1,76 @@
+// headrace run: one prompt, one answer.
+#include <iostream>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "arguments.h"
+#include "commands.h"
+
+namespace cli {
+namespace {
+
+struct RunArguments {
+  ModelArguments model;
+  SamplingArguments sampling;
+  std::string prompt = "-", system;
+  bool raw = false, json = false;
+};
+
+nlohmann::ordered_json usage_json(const headrace_usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},     {"cached_tokens", usage.cached_tokens},
+          {"output_tokens", usage.output_tokens},     {"first_token_ms", usage.first_token_ns / 1e6},
+          {"total_ms", usage.total_ns / 1e6}};
+}
+
+void run(const RunArguments& arguments) {
+  const std::string prompt = arguments.prompt == "-" ? read_file("-") : arguments.prompt;
+  const headrace::Options options = arguments.model.options();
+  const headrace::Model model = arguments.model.load(options);
+  headrace::Request request(model);
+  if (arguments.raw || !model.has_chat_template()) {
+    request.add_text(prompt, HEADRACE_ADD_SPECIAL | HEADRACE_PARSE_SPECIAL);
+  } else {
+    nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+    if (!arguments.system.empty()) messages.push_back({{"role", "system"}, {"content", arguments.system}});
+    messages.push_back({{"role", "user"}, {"content", prompt}});
+    request.add_messages(messages.dump());
+  }
+  arguments.sampling.apply(request);
+
+  headrace::Scheduler scheduler(model, options);
+  std::string text;
+  nlohmann::ordered_json tokens = nlohmann::ordered_json::array(), summary;
+  scheduler.run(request, [&](const headrace::Event& event) {
+    text += event.text();
+    for (int32_t token : event.tokens()) tokens.push_back(token);
+    if (!arguments.json) std::cout << event.text() << std::flush;
+    if (event.type() == headrace::EventType::kFinished) {
+      summary = {{"finish_reason", event.finish_reason()}, {"usage", usage_json(event.usage())}};
+    }
+    return true;
+  });
+  if (arguments.json) {
+    nlohmann::ordered_json out = {{"text", text}, {"tokens", tokens}};
+    out.update(summary);
+    std::cout << out.dump() << "\n";
+  } else {
+    std::cout << "\n";
+  }
+}
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+  auto arguments = std::make_shared<RunArguments>();
+  CLI::App* command = app.add_subcommand("run", "generate from a prompt; chat models get their template");
+  arguments->model.add_to(*command);
+  arguments->sampling.add_to(*command);
+  command->add_option("-p,--prompt", arguments->prompt, "the prompt; - reads standard input (default)");
+  command->add_option("--system", arguments->system, "system message, for chat models");
+  command->add_flag("--raw", arguments->raw, "no chat template: the prompt's text as it is");
+  command->add_flag("--json", arguments->json, "print one JSON object at the end");
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace cli
