@@ -1,0 +1,183 @@
+#include "engine/engine_options.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <vector>
+
+#include "base/cpu_features.h"
+
+namespace headrace::engine {
+namespace {
+
+using Setter = Status (*)(EngineOptions& options, const OptionInfo& info, std::string_view value);
+
+struct Option {
+  OptionInfo info;
+  Setter set;
+};
+
+template <class T>
+std::optional<T> read_integer(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
+
+// The value is quoted in messages: bounded, and without bytes that are no text.
+std::string quoted(std::string_view value) {
+  std::string out = "\"";
+  for (const char c : value.substr(0, 40)) out += c >= 0x20 && c < 0x7f ? c : '?';
+  return out + (value.size() > 40 ? "...\"" : "\"");
+}
+
+Status refuse(const OptionInfo& info, std::string_view value) {
+  return invalid_argument(std::string(info.key), "{} is no {} of the range {}", quoted(value), info.type, info.range);
+}
+
+template <auto Member, int64_t Low, int64_t High>
+Status set_integer(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  const auto number = read_integer<int64_t>(value);
+  if (!number || *number < Low || *number > High) return refuse(info, value);
+  using T = std::remove_reference_t<decltype(options.*Member)>;
+  options.*Member = static_cast<T>(*number);
+  return Status();
+}
+
+template <auto Member>
+Status set_boolean(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  if (value != "true" && value != "false") return refuse(info, value);
+  options.*Member = value == "true";
+  return Status();
+}
+
+Status set_isa(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  // Known names only; whether this machine has it is asked when a model is loaded.
+  const bool known = value == "auto" || value == isa_name(Isa::kBaseline) || value == isa_name(Isa::kAvx2) ||
+                     value == isa_name(Isa::kAvx512Vnni);
+  if (!known) return refuse(info, value);
+  options.isa = std::string(value);
+  return Status();
+}
+
+Status set_activations(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  if (value == "int8") {
+    options.activations = ActivationType::kInt8;
+  } else if (value == "int16") {
+    options.activations = ActivationType::kInt16;
+  } else if (value == "float32") {
+    options.activations = ActivationType::kFloat32;
+  } else {
+    return refuse(info, value);
+  }
+  return Status();
+}
+
+Status set_kv_dtype(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
+    if (value == kv_dtype_name(dtype)) {
+      options.kv_dtype = dtype;
+      return Status();
+    }
+  }
+  return refuse(info, value);
+}
+
+Status set_block_size(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  const auto number = read_integer<int32_t>(value);
+  if (!number || *number < kKvTile || *number > 1024 || *number % kKvTile != 0) return refuse(info, value);
+  options.kv_block_size = *number;
+  return Status();
+}
+
+constexpr Option kOptions[] = {
+    {{"engine.threads", "integer", "0", "0..1024",
+      "Threads of the kernels; 0 takes every processor that the process may use."},
+     set_integer<&EngineOptions::threads, 0, 1024>},
+    {{"engine.isa", "choice", "auto", "auto|baseline|avx2|avx512_vnni",
+      "Instruction set of the kernels; auto is the strongest of the machine. One the machine lacks is refused when a "
+      "model is loaded."},
+     set_isa},
+    {{"model.activations", "choice", "int8", "int8|int16|float32",
+      "How layers with quantized weights see their inputs; float32 decodes the weights as they are used."},
+     set_activations},
+    {{"model.exact", "boolean", "false", "true|false",
+      "Keep quantized weights decoded in float32: four bytes per weight, and no rounding of activations."},
+     set_boolean<&EngineOptions::exact>},
+    {{"model.use_mmap", "boolean", "false", "true|false",
+      "Map the file while loading instead of reading it; a file that shrinks meanwhile then raises SIGBUS."},
+     set_boolean<&EngineOptions::use_mmap>},
+    {{"kv.dtype", "choice", "f16", "f32|f16|bf16|q8",
+      "Type of cached keys and values; q8 has 8-bit codes with a float16 scale per 32."},
+     set_kv_dtype},
+    {{"kv.max_tokens", "integer", "0", "0..1073741824",
+      "Tokens the cache holds over all sequences, rounded up to blocks; 0 is the model's context, at most 4096. It also "
+      "bounds the context of one sequence."},
+     set_integer<&EngineOptions::kv_max_tokens, 0, int64_t{1} << 30>},
+    {{"kv.block_size", "integer", "16", "16..1024, multiples of 16", "Tokens of one block, the unit of sharing."},
+     set_block_size},
+    {{"kv.prefix_index", "boolean", "true", "true|false", "Find the blocks of prompts seen before and share them."},
+     set_boolean<&EngineOptions::kv_prefix_index>},
+    {{"scheduler.max_num_seqs", "integer", "64", "1..4096", "Sequences that run at once; the n samples of a request all count."},
+     set_integer<&EngineOptions::max_num_seqs, 1, 4096>},
+    {{"scheduler.max_num_batched_tokens", "integer", "512", "1..65536",
+      "Rows of one step. Prompts are cut to fit beside the decoding sequences, so that this bounds how long a step "
+      "holds them up. Where it is less than max_num_seqs it bounds them too."},
+     set_integer<&EngineOptions::max_num_batched_tokens, 1, 65536>},
+    {{"scheduler.max_queue", "integer", "1024", "1..1048576", "Requests that wait; a further submit is refused."},
+     set_integer<&EngineOptions::max_queue, 1, 1 << 20>},
+    {{"session.prefill_chunk", "integer", "512", "1..65536", "Rows of one forward pass of a session's evaluation."},
+     set_integer<&EngineOptions::prefill_chunk, 1, 65536>},
+};
+
+constexpr auto kInfos = [] {
+  std::array<OptionInfo, std::size(kOptions)> infos{};
+  for (size_t i = 0; i < infos.size(); ++i) infos[i] = kOptions[i].info;
+  return infos;
+}();
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::span<const OptionInfo> option_table() { return kInfos; }
+
+Status EngineOptions::set(std::string_view key, std::string_view value) {
+  for (const Option& option : kOptions) {
+    if (option.info.key == key) return option.set(*this, option.info, value);
+  }
+  std::string place = quoted(key);
+  place = place.substr(1, place.size() - 2);
+  const Option* nearest = nullptr;
+  size_t best = 5;  // further away is another word, not a slip
+  if (key.size() <= 64) {
+    for (const Option& option : kOptions) {
+      const size_t distance = edit_distance(key, option.info.key);
+      if (distance < best) {
+        best = distance;
+        nearest = &option;
+      }
+    }
+  }
+  if (nearest != nullptr) {
+    return invalid_argument(std::move(place), "is no option; {} is", nearest->info.key);
+  }
+  return invalid_argument(std::move(place), "is no option");
+}
+
+}  // namespace headrace::engine

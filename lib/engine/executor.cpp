@@ -1,0 +1,65 @@
+#include "engine/executor.h"
+
+#include <algorithm>
+
+#include "engine/session.h"
+
+namespace headrace::engine {
+
+void EngineModel::register_session(const std::shared_ptr<Session>& session) const {
+  const std::lock_guard lock(sessions_mutex_);
+  std::erase_if(sessions_, [](const std::weak_ptr<Session>& known) { return known.expired(); });
+  sessions_.push_back(session);
+}
+
+bool EngineModel::shed_idle_session(const KvCache& kv_cache) const {
+  std::vector<std::shared_ptr<Session>> candidates;
+  {
+    const std::lock_guard lock(sessions_mutex_);
+    for (const std::weak_ptr<Session>& known : sessions_) {
+      auto session = known.lock();
+      if (session && session->kv_cache().get() == &kv_cache) candidates.push_back(std::move(session));
+    }
+  }
+  // The list's lock is free here: a session that dies with the last reference above may take any lock it likes.
+  std::sort(candidates.begin(), candidates.end(),
+            [](const auto& a, const auto& b) { return a->last_used() < b->last_used(); });
+  return std::any_of(candidates.begin(), candidates.end(), [](const auto& session) { return session->shed(); });
+}
+
+Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options) {
+  constexpr int64_t kDefaultTokens = 4096;
+  if (options.kv_block_size < kKvTile || options.kv_block_size % kKvTile != 0) {
+    return invalid_argument("kv.block_size", "{} is no multiple of {}", options.kv_block_size, kKvTile);
+  }
+  int64_t tokens = options.kv_max_tokens;
+  if (tokens < 0) return invalid_argument("kv.max_tokens", "{} is negative", tokens);
+  if (tokens == 0) tokens = std::min<int64_t>(kDefaultTokens, model.executor->max_context());
+  // A prompt token and a drawn one at least: smaller caches could run nothing.
+  tokens = std::max<int64_t>(tokens, 2);
+  KvCacheConfig config;
+  config.layers = model.executor->kv_layouts(options.kv_dtype, options.kv_block_size);
+  config.num_blocks = tokens / options.kv_block_size + (tokens % options.kv_block_size != 0 ? 1 : 0);
+  config.prefix_index = options.kv_prefix_index;
+  config.identity = model.executor->kv_identity();
+  auto cache = KvCache::create(std::move(config));
+  if (!cache.ok()) return cache.status().within("kv.max_tokens");
+  return cache;
+}
+
+Status check_kv_cache(const EngineModel& model, const KvCache& kv_cache) {
+  const KvCacheConfig& config = kv_cache.config();
+  if (config.identity != model.executor->kv_identity()) {
+    return failed_precondition("kv_cache", "the cache was made for another model");
+  }
+  if (config.layers != model.executor->kv_layouts(config.layers.front().dtype, kv_cache.block_size())) {
+    return failed_precondition("kv_cache", "the cache's layers are not those of the model");
+  }
+  return Status();
+}
+
+int64_t context_limit(const EngineModel& model, const KvCache& kv_cache) {
+  return std::min(model.executor->max_context(), kv_cache.config().num_blocks * kv_cache.block_size());
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,61 @@
+// One of a request's n texts in the making: its tokens, what of them is computed, and where it stands.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "kv/kv_cache.h"
+
+namespace headrace::schedule {
+
+enum class SequenceState : int32_t {
+  kWaiting,    // queued, never scheduled
+  kRunning,    // holds room in the cache and takes part in steps
+  kPreempted,  // gave its room up and waits to be computed again
+  kFinished,   // ended; holds nothing
+  kCancelled,  // ended by the host, a deadline or a failure; holds nothing
+};
+
+constexpr std::string_view state_name(SequenceState state) {
+  constexpr std::string_view kNames[] = {"waiting", "running", "preempted", "finished", "cancelled"};
+  return kNames[static_cast<int>(state)];
+}
+
+// Who goes first: the more important request, then the earlier one, then the lower sample.
+struct SequenceOrder {
+  int32_t priority = 0;  // higher first
+  uint64_t arrival = 0;  // unique per request, rising
+  uint32_t index = 0;    // of the sample
+
+  friend bool operator<(const SequenceOrder& a, const SequenceOrder& b) {
+    return std::tie(b.priority, a.arrival, a.index) < std::tie(a.priority, b.arrival, b.index);
+  }
+  bool operator==(const SequenceOrder&) const = default;
+};
+
+// Used by the stepping thread alone. Tokens are the truth: a sequence that loses its cached values computes the same
+// ones again.
+struct Sequence {
+  static constexpr int64_t kNoRow = std::numeric_limits<int64_t>::max();
+
+  SequenceOrder order;
+  SequenceState state = SequenceState::kWaiting;
+  std::vector<int32_t> token_ids;  // prompt, then output
+  int64_t prompt_size = 0;
+  KvSequence kv;                   // values of a prefix of token_ids
+  // Running sequences this one counts as: n while it computes the prompt that its siblings will share, then 1.
+  int32_t slots = 1;
+  // First position whose logits are wanted besides the last one's (prompt logprobs still to be computed).
+  int64_t first_logits_row = kNoRow;
+
+  int64_t size() const { return static_cast<int64_t>(token_ids.size()); }
+  int64_t num_computed() const { return kv.num_tokens(); }
+  int64_t num_pending() const { return size() - num_computed(); }  // rows until the next token can be drawn
+  int64_t num_output() const { return size() - prompt_size; }
+  bool ended() const { return state == SequenceState::kFinished || state == SequenceState::kCancelled; }
+};
+
+}  // namespace headrace::schedule
