@@ -7,8 +7,11 @@ function(headrace_target_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter
     $<$<BOOL:${HEADRACE_WERROR}>:-Werror>)
   if(HEADRACE_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${HEADRACE_SANITIZE} -fno-omit-frame-pointer
-      $<$<NOT:$<STREQUAL:${HEADRACE_SANITIZE},thread>>:-fno-sanitize-recover=undefined>)
+    # A list with commas cannot stand in a generator expression.
+    target_compile_options(${target} PRIVATE -fsanitize=${HEADRACE_SANITIZE} -fno-omit-frame-pointer)
+    if(HEADRACE_SANITIZE MATCHES "undefined")
+      target_compile_options(${target} PRIVATE -fno-sanitize-recover=undefined)
+    endif()
     target_link_options(${target} PRIVATE -fsanitize=${HEADRACE_SANITIZE})
   endif()
 endfunction()
