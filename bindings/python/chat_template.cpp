@@ -1,0 +1,71 @@
+#include <pybind11/chrono.h>
+
+#include "module.h"
+
+namespace headrace_python {
+namespace {
+
+// Seconds since the epoch from None, a number, or a datetime.
+std::optional<int64_t> unix_seconds(const py::object& now) {
+  if (now.is_none()) return std::nullopt;
+  if (py::hasattr(now, "timestamp")) return static_cast<int64_t>(now.attr("timestamp")().cast<double>());
+  return static_cast<int64_t>(now.cast<double>());
+}
+
+}  // namespace
+
+void register_chat_template(py::module_& module) {
+  py::class_<headrace::Prompt>(module, "Prompt", "A rendered conversation and where its bytes came from.")
+      .def_property_readonly("text", &headrace::Prompt::text)
+      .def_property_readonly(
+          "spans",
+          [](const headrace::Prompt& self) {
+            std::vector<std::tuple<size_t, size_t, bool>> spans;
+            for (const auto& span : self.spans()) spans.emplace_back(span.begin, span.end, span.is_content);
+            return spans;
+          },
+          "(begin, end, is_content) in bytes of the UTF-8 text, in order.")
+      .def("__str__", &headrace::Prompt::text);
+
+  py::class_<headrace::ChatTemplate>(module, "ChatTemplate", "A Jinja chat template, rendered as transformers renders it.")
+      .def(py::init([](const std::string& source, const py::kwargs& tokens) {
+             return headrace::ChatTemplate(source, to_json(py::dict(tokens)));
+           }),
+           py::arg("source"), "source: the template; keywords: special tokens such as bos_token='<s>'.")
+      .def_static("load", &headrace::ChatTemplate::load, py::arg("path"),
+                  "The template of a GGUF file or a Hugging Face folder; weights are not read.")
+      .def(
+          "render_prompt",
+          [](const headrace::ChatTemplate& self, const py::object& messages, const py::object& tools,
+             bool add_generation_prompt, const py::object& now, const py::kwargs& variables) {
+            headrace::RenderArguments arguments;
+            arguments.messages = to_json(messages);
+            arguments.tools = to_json(tools);
+            arguments.variables = to_json(py::dict(variables));
+            arguments.add_generation_prompt = add_generation_prompt;
+            arguments.now_unix_seconds = unix_seconds(now);
+            py::gil_scoped_release release;
+            return self.render(arguments);
+          },
+          py::arg("messages"), py::arg("tools") = py::none(), py::arg("add_generation_prompt") = true,
+          py::arg("now") = py::none(), "A Prompt: text and spans.")
+      .def(
+          "render",
+          [](const headrace::ChatTemplate& self, const py::object& messages, const py::object& tools,
+             bool add_generation_prompt, const py::object& now, const py::kwargs& variables) {
+            headrace::RenderArguments arguments;
+            arguments.messages = to_json(messages);
+            arguments.tools = to_json(tools);
+            arguments.variables = to_json(py::dict(variables));
+            arguments.add_generation_prompt = add_generation_prompt;
+            arguments.now_unix_seconds = unix_seconds(now);
+            py::gil_scoped_release release;
+            return self.render(arguments).text();
+          },
+          py::arg("messages"), py::arg("tools") = py::none(), py::arg("add_generation_prompt") = true,
+          py::arg("now") = py::none(),
+          "The text. now: what strftime_now sees, seconds since the epoch or a datetime (UTC); further keywords are template "
+          "variables.");
+}
+
+}  // namespace headrace_python

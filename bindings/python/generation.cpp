@@ -1,0 +1,299 @@
+#include <deque>
+#include <mutex>
+
+#include "module.h"
+
+namespace headrace_python {
+namespace {
+
+// Fills a request from generate's keywords; an unknown keyword is a TypeError.
+void set_parameters(headrace::Request& request, const headrace::Model& model, const py::kwargs& arguments) {
+  headrace::Sampling sampling;
+  int64_t min_tokens = 0, max_tokens = 0;
+  for (const auto& [key, value] : arguments) {
+    const std::string name = key.cast<std::string>();
+    if (value.is_none()) continue;
+    if (name == "temperature") sampling.temperature = value.cast<float>();
+    else if (name == "top_k") sampling.top_k = value.cast<int32_t>();
+    else if (name == "top_p") sampling.top_p = value.cast<float>();
+    else if (name == "min_p") sampling.min_p = value.cast<float>();
+    else if (name == "typical_p") sampling.typical_p = value.cast<float>();
+    else if (name == "repetition_penalty") sampling.repetition_penalty = value.cast<float>();
+    else if (name == "frequency_penalty") sampling.frequency_penalty = value.cast<float>();
+    else if (name == "presence_penalty") sampling.presence_penalty = value.cast<float>();
+    else if (name == "n") sampling.n = value.cast<uint32_t>();
+    else if (name == "seed") sampling.seed = value.cast<uint64_t>(), sampling.has_seed = 1;
+    else if (name == "logprobs") sampling.num_logprobs = value.cast<int32_t>();
+    else if (name == "prompt_logprobs") sampling.num_prompt_logprobs = value.cast<int32_t>();
+    else if (name == "min_tokens") min_tokens = value.cast<int64_t>();
+    else if (name == "max_tokens") max_tokens = value.cast<int64_t>();
+    else if (name == "ignore_eos") request.set_ignore_eos(value.cast<bool>());
+    else if (name == "deadline_ms") request.set_deadline(value.cast<int64_t>());
+    else if (name == "priority") request.set_priority(value.cast<int32_t>());
+    else if (name == "cache_salt") request.set_cache_salt(value.cast<std::string>());
+    else if (name == "session") request.set_session(value.cast<const PythonSession&>().session);
+    else if (name == "stop") {
+      if (py::isinstance<py::str>(value)) request.add_stop(value.cast<std::string>());
+      else for (const auto& text : value.cast<std::vector<std::string>>()) request.add_stop(text);
+    } else if (name == "stop_token_ids") {
+      for (int32_t id : value.cast<std::vector<int32_t>>()) request.add_stop_token(id);
+    } else if (name == "logit_bias") {
+      for (const auto& [id, bias] : value.cast<std::map<int32_t, float>>()) request.add_logit_bias(id, bias);
+    } else {
+      throw py::type_error("unknown generation parameter: " + name);
+    }
+  }
+  request.set_sampling(sampling).set_length(min_tokens, max_tokens);
+}
+
+// str: plain text; list of int: tokens; list of dict: messages for the chat template; Prompt: a rendered one; None: the
+// session's tokens alone.
+void set_prompt(headrace::Request& request, const py::object& prompt) {
+  if (prompt.is_none()) return;
+  if (py::isinstance<py::str>(prompt)) {
+    request.add_text(prompt.cast<std::string>());
+  } else if (py::isinstance<headrace::Prompt>(prompt)) {
+    request.add_prompt(prompt.cast<const headrace::Prompt&>());
+  } else {
+    const py::sequence sequence = prompt.cast<py::sequence>();
+    if (!sequence.empty() && py::isinstance<py::dict>(sequence[0])) {
+      request.add_messages(to_json(prompt));
+    } else {
+      request.add_tokens(prompt.cast<std::vector<int32_t>>());
+    }
+  }
+}
+
+py::dict event_dict(const headrace::Event& event) {
+  static const char* const kNames[] = {"", "tokens", "prompt", "finished", "failed"};
+  py::dict out;
+  out["type"] = kNames[static_cast<int>(event.type())];
+  out["request_id"] = event.request_id();
+  out["index"] = event.index();
+  out["is_last"] = event.is_last();
+  out["text"] = event.text();
+  const std::vector<int32_t> tokens = event.tokens();
+  out["tokens"] = tokens;
+  if (const std::vector<float> logprobs = event.logprobs(); !logprobs.empty()) {
+    out["logprobs"] = logprobs;
+    py::list top;
+    for (size_t token = 0; token < tokens.size(); ++token) top.append(event.top_logprobs(token));
+    out["top_logprobs"] = top;
+  }
+  if (event.type() == headrace::EventType::kFinished) {
+    const headrace_usage usage = event.usage();
+    py::dict numbers;
+    numbers["prompt_tokens"] = usage.prompt_tokens;
+    numbers["cached_tokens"] = usage.cached_tokens;
+    numbers["output_tokens"] = usage.output_tokens;
+    numbers["queue_ns"] = usage.queue_ns;
+    numbers["first_token_ns"] = usage.first_token_ns;
+    numbers["total_ns"] = usage.total_ns;
+    out["finish_reason"] = event.finish_reason();
+    out["usage"] = numbers;
+  }
+  return out;
+}
+
+// A scheduler that several Python threads may wait on: whoever waits runs the next step and sorts events by request.
+class PythonScheduler {
+ public:
+  PythonScheduler(const headrace::Model& model, const std::optional<headrace::KVCache>& cache, const headrace::Options& options)
+      : model_(model), scheduler_(cache ? headrace::Scheduler(model, *cache, options) : headrace::Scheduler(model, options)) {}
+
+  uint64_t submit(const py::object& prompt, const py::kwargs& arguments) {
+    headrace::Request request(model_);
+    set_prompt(request, prompt);
+    set_parameters(request, model_, arguments);
+    py::gil_scoped_release release;
+    const uint64_t id = scheduler_.submit(request);
+    std::lock_guard lock(mutex_);
+    events_[id];
+    return id;
+  }
+  void cancel(uint64_t request_id) { scheduler_.cancel(request_id); }
+
+  // One step; true while there is work. The GIL must be released.
+  bool step() {
+    std::lock_guard lock(mutex_);
+    return step_locked();
+  }
+
+  // The request's next event, stepping until there is one; none after its last. The GIL must be released.
+  std::optional<headrace::Event> wait(uint64_t request_id) {
+    for (;;) {
+      std::lock_guard lock(mutex_);
+      const auto queue = events_.find(request_id);
+      if (queue == events_.end()) return std::nullopt;
+      if (!queue->second.empty()) return pop(queue);
+      step_locked();
+    }
+  }
+  std::optional<headrace::Event> poll(uint64_t request_id) {
+    std::lock_guard lock(mutex_);
+    const auto queue = events_.find(request_id);
+    if (queue == events_.end() || queue->second.empty()) return std::nullopt;
+    return pop(queue);
+  }
+  // Cancels and forgets a request whose events nobody wants any more.
+  void abandon(uint64_t request_id) {
+    std::lock_guard lock(mutex_);
+    if (events_.erase(request_id) == 0) return;
+    try {
+      scheduler_.cancel(request_id);
+    } catch (const headrace::Error&) {
+      // it has ended meanwhile
+    }
+  }
+  headrace_scheduler_stats stats() const { return scheduler_.stats(); }
+
+ private:
+  using Queues = std::map<uint64_t, std::deque<headrace::Event>>;
+
+  headrace::Event pop(Queues::iterator queue) {
+    headrace::Event event = std::move(queue->second.front());
+    queue->second.pop_front();
+    if (event.is_last()) events_.erase(queue);
+    return event;
+  }
+  bool step_locked() {
+    const bool has_work = scheduler_.step();
+    while (std::optional<headrace::Event> event = scheduler_.next_event()) {
+      const auto queue = events_.find(event->request_id());
+      if (queue != events_.end()) queue->second.push_back(std::move(*event));
+    }
+    return has_work;
+  }
+
+  headrace::Model model_;
+  headrace::Scheduler scheduler_;
+  std::mutex mutex_;
+  Queues events_;
+};
+
+// for piece in scheduler.stream(...): cancels the request when it is dropped early.
+class TextStream {
+ public:
+  TextStream(std::shared_ptr<PythonScheduler> scheduler, uint64_t request_id)
+      : scheduler_(std::move(scheduler)), request_id_(request_id) {}
+  ~TextStream() { scheduler_->abandon(request_id_); }
+
+  std::string next() {
+    for (;;) {
+      std::optional<headrace::Event> event;
+      {
+        py::gil_scoped_release release;
+        event = scheduler_->wait(request_id_);
+      }
+      if (!event) throw py::stop_iteration();
+      if (event->type() == headrace::EventType::kFailed) throw event->error();
+      if (std::string text = event->text(); !text.empty()) return text;
+    }
+  }
+
+ private:
+  std::shared_ptr<PythonScheduler> scheduler_;
+  uint64_t request_id_;
+};
+
+py::object generate(PythonScheduler& self, const py::object& prompt, const py::kwargs& arguments) {
+  const size_t count = arguments.contains("n") ? arguments["n"].cast<size_t>() : 1;
+  const bool wants_logprobs = arguments.contains("logprobs") && !arguments["logprobs"].is_none();
+  const py::object output_type = py::module_::import("headrace._generation").attr("Output");
+  const uint64_t request_id = self.submit(prompt, arguments);
+  std::vector<py::object> outputs;
+  for (size_t i = 0; i < count; ++i) {
+    outputs.push_back(output_type());
+    if (!wants_logprobs) continue;
+    outputs.back().attr("logprobs") = py::list();
+    outputs.back().attr("top_logprobs") = py::list();
+  }
+  try {
+    for (;;) {
+      std::optional<headrace::Event> event;
+      {
+        py::gil_scoped_release release;
+        event = self.wait(request_id);
+      }
+      if (!event) break;
+      if (event->type() == headrace::EventType::kFailed) throw event->error();
+      const py::dict fields = event_dict(*event);
+      if (event->type() == headrace::EventType::kPrompt) {
+        for (py::object& output : outputs) output.attr("prompt_logprobs") = fields["logprobs"];
+        continue;
+      }
+      py::object& output = outputs.at(event->index());
+      output.attr("text") = output.attr("text").cast<std::string>() + event->text();
+      output.attr("tokens").attr("extend")(fields["tokens"]);
+      if (wants_logprobs && fields.contains("logprobs")) {
+        output.attr("logprobs").attr("extend")(fields["logprobs"]);
+        output.attr("top_logprobs").attr("extend")(fields["top_logprobs"]);
+      }
+      if (event->type() == headrace::EventType::kFinished) {
+        output.attr("finish_reason") = fields["finish_reason"];
+        output.attr("usage") = fields["usage"];
+      }
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }
+  } catch (...) {
+    self.abandon(request_id);
+    throw;
+  }
+  if (count == 1) return outputs[0];
+  return py::cast(outputs);
+}
+
+}  // namespace
+
+void register_generation(py::module_& module) {
+  py::class_<TextStream>(module, "TextStream", "Pieces of text as they become certain.")
+      .def("__iter__", [](py::object self) { return self; })
+      .def("__next__", &TextStream::next);
+
+  py::class_<PythonScheduler, std::shared_ptr<PythonScheduler>>(
+      module, "Scheduler",
+      "Runs requests; usable from several threads, whose requests share steps.\n\n"
+      "Prompts: str (plain text), list of int (tokens), list of dict (messages, through the chat template), Prompt, or None "
+      "with session=. Parameters: temperature, top_k, top_p, min_p, typical_p, repetition_penalty, frequency_penalty, "
+      "presence_penalty, n, seed, logprobs, prompt_logprobs, logit_bias, stop, stop_token_ids, min_tokens, max_tokens, "
+      "ignore_eos, deadline_ms, priority, cache_salt, session.")
+      .def(py::init([](const headrace::Model& model, const std::optional<headrace::KVCache>& cache, const py::kwargs& arguments) {
+             return std::make_shared<PythonScheduler>(model, cache, options_from(arguments));
+           }),
+           py::arg("model"), py::arg("kv_cache") = py::none())
+      .def("generate", &generate, py::arg("prompt"), "An Output, or a list of n Outputs.")
+      .def(
+          "stream",
+          [](std::shared_ptr<PythonScheduler> self, const py::object& prompt, const py::kwargs& arguments) {
+            const uint64_t id = self->submit(prompt, arguments);
+            return std::make_unique<TextStream>(std::move(self), id);
+          },
+          py::arg("prompt"), "Iterate over the text as it comes.")
+      .def("submit", &PythonScheduler::submit, py::arg("prompt"), "Queue a request; its id.")
+      .def("cancel", &PythonScheduler::cancel, py::arg("request_id"))
+      .def("step", &PythonScheduler::step, py::call_guard<py::gil_scoped_release>(), "One step; True while there is work.")
+      .def(
+          "next_event",
+          [](PythonScheduler& self, uint64_t request_id) -> py::object {
+            std::optional<headrace::Event> event = self.poll(request_id);
+            if (!event) return py::none();
+            if (event->type() == headrace::EventType::kFailed) throw event->error();
+            return event_dict(*event);
+          },
+          py::arg("request_id"), "The request's next event as a dict, or None; a failed request raises.")
+      .def_property_readonly("stats", [](const PythonScheduler& self) {
+        const headrace_scheduler_stats stats = self.stats();
+        py::dict out;
+        out["num_waiting"] = stats.num_waiting;
+        out["num_running"] = stats.num_running;
+        out["num_steps"] = stats.num_steps;
+        out["prefill_tokens"] = stats.prefill_tokens;
+        out["cached_tokens"] = stats.cached_tokens;
+        out["decode_tokens"] = stats.decode_tokens;
+        out["preemptions"] = stats.preemptions;
+        out["finished_requests"] = stats.finished_requests;
+        return out;
+      });
+}
+
+}  // namespace headrace_python

@@ -1,0 +1,20 @@
+"""What a finished generation looks like."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Output:
+    """One sample of a request.
+
+    logprobs: natural log of each token's probability, None unless asked for; top_logprobs: for each token the most
+    likely ones as (token id, logprob), highest first.
+    """
+
+    text: str = ""
+    tokens: list = field(default_factory=list)
+    finish_reason: str = ""
+    logprobs: list = None
+    top_logprobs: list = None
+    prompt_logprobs: list = None
+    usage: dict = field(default_factory=dict)

@@ -1,0 +1,99 @@
+#include "module.h"
+
+namespace headrace_python {
+namespace {
+
+std::string option_text(const py::handle& value) {
+  if (py::isinstance<py::bool_>(value)) return value.cast<bool>() ? "true" : "false";
+  return py::str(value).cast<std::string>();
+}
+
+// Short names for the settings people reach for first.
+const std::map<std::string, std::string>& short_names() {
+  static const std::map<std::string, std::string> names = {
+      {"threads", "engine.threads"},        {"isa", "engine.isa"},
+      {"activations", "model.activations"}, {"exact", "model.exact"},
+      {"use_mmap", "model.use_mmap"},       {"kv_dtype", "kv.dtype"},
+      {"max_tokens", "kv.max_tokens"},      {"block_size", "kv.block_size"},
+      {"prefix_index", "kv.prefix_index"},  {"max_num_seqs", "scheduler.max_num_seqs"},
+      {"max_num_batched_tokens", "scheduler.max_num_batched_tokens"},
+      {"prefill_chunk", "session.prefill_chunk"},
+  };
+  return names;
+}
+
+}  // namespace
+
+headrace::Options options_from(const py::kwargs& arguments) {
+  headrace::Options options;
+  for (const auto& [key, value] : arguments) {
+    const std::string name = key.cast<std::string>();
+    if (value.is_none()) continue;
+    if (name == "options") {
+      for (const auto& [full, text] : value.cast<py::dict>()) options.set(full.cast<std::string>(), option_text(text));
+      continue;
+    }
+    const auto known = short_names().find(name);
+    if (known == short_names().end()) throw py::type_error("unknown option: " + name);
+    options.set(known->second, option_text(value));
+  }
+  return options;
+}
+
+std::string to_json(const py::object& value) {
+  if (value.is_none()) return std::string();
+  if (py::isinstance<py::str>(value)) return value.cast<std::string>();
+  using py::literals::operator""_a;
+  return py::module_::import("json").attr("dumps")(value, "ensure_ascii"_a = false).cast<std::string>();
+}
+
+}  // namespace headrace_python
+
+PYBIND11_MODULE(_headrace, module) {
+  using namespace headrace_python;
+  module.doc() = "Bindings of headrace.hpp; use the package headrace";
+
+  // headrace.Error(message) with the attributes code (int), status (name), message and place.
+  static py::exception<headrace::Error> error_type(module, "Error");
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const headrace::Error& error) {
+      py::object value = py::reinterpret_borrow<py::object>(error_type)(error.what());
+      value.attr("code") = error.code();
+      value.attr("status") = headrace_status_get_name(error.code());
+      value.attr("message") = error.message();
+      value.attr("place") = error.place();
+      PyErr_SetObject(error_type.ptr(), value.ptr());
+    }
+  });
+
+  register_tokenizer(module);
+  register_chat_template(module);
+  register_model(module);
+  register_generation(module);
+
+  module.def("version", &headrace::version, "The library's version.");
+  module.def(
+      "system", [] { return py::module_::import("json").attr("loads")(headrace::describe_system()); },
+      "Version, available instruction sets, processors.");
+  module.def(
+      "options",
+      [] {
+        py::list list;
+        for (const std::string& info : headrace::Options::list()) list.append(py::module_::import("json").attr("loads")(info));
+        return list;
+      },
+      "Every option: key, type, default, range, doc.");
+  module.def(
+      "inspect",
+      [](const std::string& path, uint64_t memory_bytes) {
+        std::string text;
+        {
+          py::gil_scoped_release release;
+          text = headrace::Model::inspect(path, memory_bytes);
+        }
+        return py::module_::import("json").attr("loads")(text);
+      },
+      py::arg("path"), py::arg("memory_bytes") = 0, "What a file holds, and what fits into memory_bytes; weights are not read.");
+}
