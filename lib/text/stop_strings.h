@@ -14,7 +14,7 @@ namespace headrace::text {
 // Of all occurrences of stop strings the one that starts first in the text wins, and of those that start there the
 // longest. The output is a function of the text alone, however it is cut into pieces: a match that a longer or earlier
 // one could still replace is held back until that is decided, one piece later as a rule.
-// Time is linear in the text (Aho and Corasick, CACM 1975); held text is shorter than twice the longest stop string.
+// Time is linear in the text (Aho and Corasick, CACM 1975); held text is shorter than the longest stop string.
 // Copies share the automaton. Thread rule: one thread per copy.
 class StopMatcher {
  public:
