@@ -4,19 +4,33 @@
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "cpu/aligned_buffer.h"
 #include "cpu/kernel_table.h"
 #include "ops/backend.h"
 
 namespace headrace {
 
+// Each 32 values of a row are int8 codes and one float scale amax / 127, rounded to nearest. In some blocks of the
+// row what is left over is coded again, as a second term with a scale of its own:
+//   kInt8: in the row's 1/16 of blocks (at least one) with the largest amax, of equal ones the first;
+//   kInt16: in every block, which makes 16-bit codes of the pair.
+// A row's codes are a function of that row alone. A row with a value that is not finite multiplies to NaN.
 // Storage is kept between calls.
 struct ActivationRows {
   ActivationType type = ActivationType::kFloat32;
   int64_t rows = 0;
   int64_t cols = 0;
+  QuantizedPlane first = {};             // into `storage`
+  QuantizedPlane second = {};
+  int32_t* second_index = nullptr;       // [rows][second.blocks]
+  int64_t workspace_rows = 0;            // rows a task may have at once
+  uint64_t workspace_bytes = 0;          // of one thread
+  AlignedBuffer storage;
+  AlignedBuffer workspace;               // [threads][workspace_bytes], scratch of the products
 };
 
-// Quantizes x [rows, cols] to `type` (kInt8 or kInt16), each row by itself.
+// Quantizes x [rows, cols] to `type` (kInt8 or kInt16), each row by itself; cols is a multiple of 32. Throws
+// std::bad_alloc.
 void quantize_activations(const float* x, int64_t rows, int64_t cols, ActivationType type, ThreadPool& pool,
                           const KernelTable& kernels, ActivationRows& out);
 

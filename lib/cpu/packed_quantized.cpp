@@ -1,9 +1,144 @@
 #include "cpu/packed_quantized.h"
 
-namespace headrace {
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <vector>
 
-Result<std::unique_ptr<CpuPackedWeight>> pack_quantized(const WeightSource& source, const PackOptions&, ThreadPool&) {
-  return unsupported(source.name, "no kernels for {} weights", dtype_name(source.dtype));
+#include "base/checked.h"
+#include "cpu/aligned_buffer.h"
+#include "cpu/packed_quantized_layout.h"
+#include "tensor/dequantize.h"
+
+namespace headrace {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+class PackedQuantized final : public CpuPackedWeight {
+ public:
+  PackedQuantized(DType dtype, ActivationType input, const QuantizedLayout& layout, int64_t rows, int64_t cols,
+                  AlignedBuffer data)
+      : dtype_(dtype), input_(input), layout_(layout), rows_(rows), cols_(cols), data_(std::move(data)) {
+    strip_bytes_ = cols / (layout.record_blocks * kQuantBlock) * layout.record_bytes;
+  }
+
+  DType dtype() const override { return dtype_; }
+  int64_t rows() const override { return rows_; }
+  int64_t cols() const override { return cols_; }
+  uint64_t bytes() const override { return data_.size(); }
+  ActivationType input_type() const override { return input_; }
+
+  void decode_row(int64_t row, float* out) const override {
+    const int64_t block_values = layout_.record_blocks * kQuantBlock;
+    const uint8_t* record = data_.as<uint8_t>() + row / kStripRows * strip_bytes_;
+    uint8_t block[kMostBlockBytes];
+    for (int64_t k = 0; k < cols_; k += block_values, record += layout_.record_bytes) {
+      extract_block(layout_, record, static_cast<int>(row % kStripRows), block);
+      // A whole block of a block format: cannot fail.
+      static_cast<void>(dequantize_row(dtype_, block, out + k, block_values).ok());
+    }
+  }
+
+  void multiply(const LinearInput& input, const LinearOutput& output, ThreadPool& pool,
+                const KernelTable& kernels) const override {
+    const ActivationRows& q = *input.q;
+    const int64_t groups = ceil_div(rows_, kTaskColumns);
+    // Rows are cut only as far as it takes to give every thread a few tasks: each cut unpacks the weights again.
+    int64_t task_rows = q.workspace_rows;
+    while (task_rows > kFewestTaskRows && groups * ceil_div(input.num_tokens, task_rows) < 4 * pool.num_threads()) {
+      task_rows = ceil_div(task_rows / 2, kRowStep) * kRowStep;
+    }
+    const int64_t cuts = ceil_div(input.num_tokens, task_rows);
+    pool.run(groups * cuts, [&](int64_t index, int thread) {
+      const int64_t strip = index / cuts * kTaskStrips;
+      const int64_t column = strip * kStripRows;
+      QuantizedTask task;
+      task.layout = &layout_;
+      task.strips = data_.as<uint8_t>() + strip * strip_bytes_;
+      task.strip_bytes = strip_bytes_;
+      task.num_strips = static_cast<int32_t>(std::min<int64_t>(kTaskStrips, ceil_div(rows_, kStripRows) - strip));
+      task.blocks = cols_ / kQuantBlock;
+      task.first = q.first;
+      task.second = q.second;
+      task.second_index = q.second_index;
+      task.first_row = index % cuts * task_rows;
+      task.num_rows = std::min(task_rows, input.num_tokens - task.first_row);
+      task.bias = output.bias ? output.bias + column : nullptr;
+      task.y = output.y + task.first_row * output.y_stride + column;
+      task.y_stride = output.y_stride;
+      task.num_columns = static_cast<int32_t>(std::min<int64_t>(kTaskColumns, rows_ - column));
+      task.accumulate = output.accumulate;
+      task.scratch = q.workspace.as<uint8_t>() + static_cast<uint64_t>(thread) * q.workspace_bytes;
+      kernels.quantized.run_task(task);
+    });
+  }
+
+ private:
+  static constexpr int64_t kMostBlockBytes = 320;  // Q8_K has 292
+  static constexpr int64_t kFewestTaskRows = 48;
+  static constexpr int64_t kRowStep = 12;  // a multiple of every instruction set's tile
+
+  DType dtype_;
+  ActivationType input_;
+  const QuantizedLayout& layout_;
+  int64_t rows_, cols_, strip_bytes_;
+  AlignedBuffer data_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CpuPackedWeight>> pack_quantized(const WeightSource& source, const PackOptions& options,
+                                                        ThreadPool& pool) {
+  const QuantizedLayout* layout = quantized_layout(source.dtype);
+  if (!layout) return unsupported(source.name, "no kernels for {} weights", dtype_name(source.dtype));
+  if (options.activations != ActivationType::kInt8 && options.activations != ActivationType::kInt16) {
+    return invalid_argument(source.name, "{} weights meet int8 or int16 activations", dtype_name(source.dtype));
+  }
+  if (source.rows <= 0 || source.cols <= 0) {
+    return invalid_argument(source.name, "shape [{}, {}] is empty", source.rows, source.cols);
+  }
+  const auto file_row = row_bytes(source.dtype, static_cast<uint64_t>(source.cols));
+  if (!file_row) {
+    return invalid_argument(source.name, "{} columns are no whole number of {} blocks of {}", source.cols,
+                            dtype_name(source.dtype), dtype_info(source.dtype).block_size);
+  }
+  const uint64_t strips = (static_cast<uint64_t>(source.rows) + kStripRows - 1) / kStripRows;
+  const auto strip_bytes = checked_mul<uint64_t>(*file_row, kStripRows);
+  const auto total = strip_bytes ? checked_mul<uint64_t>(*strip_bytes, strips) : std::nullopt;
+  if (!total || *total > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return invalid_argument(source.name, "shape [{}, {}] of {} does not fit into memory", source.rows, source.cols,
+                            dtype_name(source.dtype));
+  }
+  HEADRACE_ASSIGN_OR_RETURN(AlignedBuffer data, AlignedBuffer::allocate(*total, source.name));
+
+  std::vector<AlignedBuffer> files;
+  for (int thread = 0; thread < pool.num_threads(); ++thread) {
+    HEADRACE_ASSIGN_OR_RETURN(AlignedBuffer file, AlignedBuffer::allocate(*strip_bytes, source.name));
+    files.push_back(std::move(file));
+  }
+  std::mutex mutex;
+  Status failure;
+  pool.run(static_cast<int64_t>(strips), [&](int64_t strip, int thread) {
+    const AlignedBuffer& file = files[static_cast<size_t>(thread)];
+    const int64_t rows = std::min<int64_t>(kStripRows, source.rows - strip * kStripRows);
+    const Status status = source.read(static_cast<uint64_t>(strip) * *strip_bytes,
+                                      std::span(file.data(), static_cast<size_t>(rows) * *file_row));
+    if (!status.ok()) {
+      std::lock_guard lock(mutex);
+      if (failure.ok()) failure = status.within(source.name);
+      return;
+    }
+    const int64_t records = static_cast<int64_t>(*strip_bytes) / layout->record_bytes;
+    for (int64_t record = 0; record < records; ++record) {
+      pack_record(*layout, file.as<uint8_t>() + record * layout->file_block_bytes, static_cast<int64_t>(*file_row),
+                  rows, data.as<uint8_t>() + static_cast<uint64_t>(strip) * *strip_bytes +
+                            static_cast<uint64_t>(record * layout->record_bytes));
+    }
+  });
+  if (!failure.ok()) return failure;
+  return std::unique_ptr<CpuPackedWeight>(std::make_unique<PackedQuantized>(
+      source.dtype, options.activations, *layout, source.rows, source.cols, std::move(data)));
 }
 
 }  // namespace headrace

@@ -1,6 +1,7 @@
 // This instruction set's kernel table.
 #include "cpu/kernels/isa.h"
 #include "cpu/kernels/kernels.h"
+#include "cpu/kernels/quantized_entry.h"
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 
@@ -16,7 +17,7 @@ const KernelTable kKernelTable = {
 #endif
     matmul_tile, widen, rms_norm_row, gated_activation, add, scale, softcap, rotate_head, store_kv,
     attention_scratch_floats, attention_split, attention_merge, attention_finish,
-    {},  // quantized kernels
+    {quantized_scratch_bytes, quantized_run_task, quantized_quantize_row},
 };
 
 }  // namespace headrace::HEADRACE_ISA_NAMESPACE
