@@ -1,0 +1,182 @@
+#include "model/config_reader.h"
+
+#include <cmath>
+
+#include "formats/json.h"
+
+namespace headrace {
+
+namespace {
+const nlohmann::json& empty_object() {
+  static const nlohmann::json kEmpty = nlohmann::json::object();
+  return kEmpty;
+}
+
+std::optional<int64_t> as_integer(const nlohmann::json& value) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    if (number > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
+    return static_cast<int64_t>(number);
+  }
+  if (value.is_number_integer()) return value.get<int64_t>();
+  return std::nullopt;
+}
+}  // namespace
+
+const nlohmann::json* ConfigReader::find(std::string_view key) const {
+  const auto it = object_.find(key);
+  return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+bool ConfigReader::contains_null(std::string_view key) const {
+  const auto it = object_.find(key);
+  return it != object_.end() && it->is_null();
+}
+
+Result<int64_t> ConfigReader::integer(std::string_view key, int64_t low, int64_t high) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return malformed(place_of(key), "missing");
+  const std::optional<int64_t> number = as_integer(*value);
+  if (!number) return malformed(place_of(key), "not a whole number");
+  if (*number < low || *number > high) return malformed(place_of(key), "{} is outside [{}, {}]", *number, low, high);
+  return *number;
+}
+
+Result<int64_t> ConfigReader::integer_or(std::string_view key, int64_t low, int64_t high, int64_t fallback) const {
+  if (!has(key)) return fallback;
+  return integer(key, low, high);
+}
+
+Result<double> ConfigReader::number_or(std::string_view key, double fallback) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  const std::optional<double> number = json_number(*value);
+  if (!number || !std::isfinite(*number)) return malformed(place_of(key), "not a finite number");
+  return *number;
+}
+
+Result<bool> ConfigReader::boolean_or(std::string_view key, bool fallback) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) return malformed(place_of(key), "not true or false");
+  return value->get<bool>();
+}
+
+Result<std::string> ConfigReader::text_or(std::string_view key, std::string fallback) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_string()) return malformed(place_of(key), "not a string");
+  return value->get<std::string>();
+}
+
+Result<std::vector<std::string>> ConfigReader::texts(std::string_view key) const {
+  std::vector<std::string> out;
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return out;
+  if (!value->is_array()) return malformed(place_of(key), "not a list");
+  for (const auto& item : *value) {
+    if (!item.is_string()) return malformed(place_of(key), "not a list of strings");
+    out.push_back(item.get<std::string>());
+  }
+  return out;
+}
+
+Result<std::vector<int64_t>> ConfigReader::integers(std::string_view key) const {
+  std::vector<int64_t> out;
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return out;
+  const nlohmann::json list = value->is_array() ? *value : nlohmann::json::array({*value});
+  for (const auto& item : list) {
+    const std::optional<int64_t> number = as_integer(item);
+    if (!number) return malformed(place_of(key), "not a whole number or a list of them");
+    out.push_back(*number);
+  }
+  return out;
+}
+
+Result<ConfigReader> ConfigReader::object(std::string_view key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return ConfigReader(empty_object(), place_of(key));
+  if (!value->is_object()) return malformed(place_of(key), "not an object");
+  return ConfigReader(*value, place_of(key));
+}
+
+Status ConfigReader::only(std::string_view key, const nlohmann::json& allowed) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr || *value == allowed) return {};
+  std::string shown = value->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (shown.size() > 60) shown = shown.substr(0, 60) + "...";
+  return unsupported(place_of(key), "{} is not supported here (only {} or absent)", shown, allowed.dump());
+}
+
+Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default_theta, int64_t max_position_embeddings) {
+  RopeConfig out;
+  HEADRACE_ASSIGN_OR_RETURN(out.theta, rope.number_or("rope_theta", default_theta));
+  HEADRACE_ASSIGN_OR_RETURN(const std::string old_key, rope.text_or("type", "default"));
+  HEADRACE_ASSIGN_OR_RETURN(out.scaling.type, rope.text_or("rope_type", old_key));
+  HEADRACE_RETURN_IF_ERROR(rope.only("partial_rotary_factor", 1.0));
+  HEADRACE_RETURN_IF_ERROR(rope.only("mrope_section", nullptr));
+  if (out.scaling.type == "default") return out;
+  if (out.scaling.type != "linear" && out.scaling.type != "llama3" && out.scaling.type != "yarn") {
+    return unsupported(rope.place_of("rope_type"), "unknown rope type '{}' (known: default, linear, llama3, yarn)",
+                       out.scaling.type);
+  }
+  RopeScaling& scaling = out.scaling;
+  if (!rope.has("factor") && scaling.type != "yarn") return malformed(rope.place_of("factor"), "missing");
+  HEADRACE_ASSIGN_OR_RETURN(scaling.factor, rope.number_or("factor", 0));
+  HEADRACE_ASSIGN_OR_RETURN(
+      scaling.original_max_positions,
+      rope.number_or("original_max_position_embeddings", static_cast<double>(max_position_embeddings)));
+  if (scaling.type == "llama3") {
+    for (const char* key : {"low_freq_factor", "high_freq_factor"}) {
+      if (!rope.has(key)) return malformed(rope.place_of(key), "missing");
+    }
+    HEADRACE_ASSIGN_OR_RETURN(scaling.low_freq_factor, rope.number_or("low_freq_factor", 0));
+    HEADRACE_ASSIGN_OR_RETURN(scaling.high_freq_factor, rope.number_or("high_freq_factor", 0));
+  }
+  if (scaling.type == "yarn") {
+    if (!rope.has("factor") && scaling.original_max_positions > 0) {
+      scaling.factor = static_cast<double>(max_position_embeddings) / scaling.original_max_positions;
+    }
+    HEADRACE_ASSIGN_OR_RETURN(scaling.beta_fast, rope.number_or("beta_fast", 32));
+    HEADRACE_ASSIGN_OR_RETURN(scaling.beta_slow, rope.number_or("beta_slow", 1));
+    HEADRACE_ASSIGN_OR_RETURN(scaling.truncate, rope.boolean_or("truncate", true));
+    if (rope.has("attention_factor")) {
+      HEADRACE_ASSIGN_OR_RETURN(scaling.attention_factor, rope.number_or("attention_factor", 0));
+    }
+    if (rope.has("mscale")) {
+      HEADRACE_ASSIGN_OR_RETURN(scaling.mscale, rope.number_or("mscale", 0));
+    }
+    if (rope.has("mscale_all_dim")) {
+      HEADRACE_ASSIGN_OR_RETURN(scaling.mscale_all_dim, rope.number_or("mscale_all_dim", 0));
+    }
+  }
+  return out;
+}
+
+Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta, int64_t max_position_embeddings) {
+  HEADRACE_RETURN_IF_ERROR(config.only("partial_rotary_factor", 1.0));
+  HEADRACE_RETURN_IF_ERROR(config.only("rope_interleaved", false));
+  HEADRACE_ASSIGN_OR_RETURN(const double theta, config.number_or("rope_theta", default_theta));
+  const bool newer = config.has("rope_parameters");
+  if (newer && config.has("rope_scaling")) {
+    return malformed(config.place_of("rope_scaling"), "given beside rope_parameters");
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const ConfigReader rope, config.object(newer ? "rope_parameters" : "rope_scaling"));
+  // Some configs keep the pretrained length outside; it then wins, as in transformers.
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t outer_length, config.integer_or("original_max_position_embeddings", 1, INT32_MAX, 0));
+  HEADRACE_ASSIGN_OR_RETURN(RopeConfig out, read_rope_parameters(rope, theta, max_position_embeddings));
+  if (outer_length != 0) out.scaling.original_max_positions = static_cast<double>(outer_length);
+  return out;
+}
+
+Result<Activation> read_activation(const ConfigReader& config, std::string_view key, std::string fallback) {
+  HEADRACE_ASSIGN_OR_RETURN(const std::string name, config.text_or(key, std::move(fallback)));
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
+  if (name == "gelu") return Activation::kGeluErf;
+  if (name == "relu") return Activation::kRelu;
+  return unsupported(config.place_of(key), "unknown activation '{}'", name);
+}
+
+}  // namespace headrace

@@ -1,0 +1,62 @@
+// Typed reading of a config.json: every error names the key, nothing is guessed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/status.h"
+#include "model/rope_frequencies.h"
+
+namespace headrace {
+
+// A view of one JSON object; `place` is its JSON pointer. null counts as absent.
+class ConfigReader {
+ public:
+  ConfigReader(const nlohmann::json& object, std::string place) : object_(object), place_(std::move(place)) {}
+
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+  const nlohmann::json* find(std::string_view key) const;
+  // Written as null: some keys mean "none" by it, and a default when they are left out.
+  bool contains_null(std::string_view key) const;
+  std::string place_of(std::string_view key) const { return place_ + "/" + std::string(key); }
+
+  // kMalformed when absent (without fallback), of another type, or outside [low, high].
+  Result<int64_t> integer(std::string_view key, int64_t low, int64_t high) const;
+  Result<int64_t> integer_or(std::string_view key, int64_t low, int64_t high, int64_t fallback) const;
+  Result<double> number_or(std::string_view key, double fallback) const;
+  Result<bool> boolean_or(std::string_view key, bool fallback) const;
+  Result<std::string> text_or(std::string_view key, std::string fallback) const;
+  // Empty when absent.
+  Result<std::vector<std::string>> texts(std::string_view key) const;
+  // One integer or a list of them (eos_token_id); empty when absent.
+  Result<std::vector<int64_t>> integers(std::string_view key) const;
+  // A member object; a reader of an empty object when absent.
+  Result<ConfigReader> object(std::string_view key) const;
+
+  // kUnsupported when the key is there with another value: it would change the computation in a way that is not built.
+  Status only(std::string_view key, const nlohmann::json& allowed) const;
+
+ private:
+  const nlohmann::json& object_;
+  std::string place_;
+};
+
+// Rotary parameters of one object, either style: {rope_type | type, factor, ...}. `theta` is used when it has none.
+struct RopeConfig {
+  double theta = 0;
+  RopeScaling scaling;
+};
+Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default_theta, int64_t max_position_embeddings);
+
+// rope_parameters of the newer style, or rope_theta with rope_scaling of the older one.
+Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta, int64_t max_position_embeddings);
+
+// "silu", "gelu_pytorch_tanh", ...
+Result<Activation> read_activation(const ConfigReader& config, std::string_view key, std::string fallback);
+
+}  // namespace headrace

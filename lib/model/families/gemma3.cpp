@@ -1,0 +1,211 @@
+// Gemma 3, text: norms before and after each block, windowed layers with rotary positions of their own, embeddings
+// scaled by sqrt(hidden_size). Reference: transformers models/gemma3. Norm weights are stored minus one in
+// safetensors, whole in GGUF.
+#include <cmath>
+
+#include "model/families/dense_decoder.h"
+
+namespace headrace {
+
+namespace {
+
+constexpr double kGlobalTheta = 1e6;
+constexpr double kLocalTheta = 1e4;
+constexpr int64_t kDefaultPattern = 6;  // every 6th layer sees everything
+
+void set_common(ModelSpec& spec) {
+  spec.architecture = "gemma3";
+  spec.embedding_scale = std::sqrt(static_cast<float>(spec.hidden_size));
+  for (LayerSpec& layer : spec.layers) {
+    gqa(layer).qk_norm = true;
+    layer.post_attention_norm = layer.post_feed_forward_norm = true;
+  }
+}
+
+// Every `pattern`-th layer is global, the others windowed.
+std::vector<bool> windowed_by_pattern(size_t num_layers, int64_t pattern) {
+  std::vector<bool> windowed(num_layers);
+  for (size_t i = 0; i < num_layers; ++i) windowed[i] = (static_cast<int64_t>(i) + 1) % pattern != 0;
+  return windowed;
+}
+
+void set_layers(ModelSpec& spec, const std::vector<bool>& windowed, const RopeSpec& global, const RopeSpec& local, int32_t window) {
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    gqa(spec.layers[i]).rope = windowed[i] ? local : global;
+    gqa(spec.layers[i]).window = windowed[i] ? window : 0;
+  }
+}
+
+struct RopePair {
+  RopeConfig global, local;
+};
+
+// Newer configs keep one set per layer type; older ones scale the global one alone.
+Result<RopePair> read_rope_pair(const ConfigReader& config, int64_t max_positions) {
+  HEADRACE_ASSIGN_OR_RETURN(const double local_theta, config.number_or("rope_local_base_freq", kLocalTheta));
+  HEADRACE_ASSIGN_OR_RETURN(const ConfigReader nested, config.object("rope_parameters"));
+  RopePair out;
+  if (nested.has("full_attention") || nested.has("sliding_attention")) {
+    HEADRACE_ASSIGN_OR_RETURN(const ConfigReader global, nested.object("full_attention"));
+    HEADRACE_ASSIGN_OR_RETURN(const ConfigReader local, nested.object("sliding_attention"));
+    HEADRACE_ASSIGN_OR_RETURN(out.global, read_rope_parameters(global, kGlobalTheta, max_positions));
+    HEADRACE_ASSIGN_OR_RETURN(out.local, read_rope_parameters(local, local_theta, max_positions));
+    return out;
+  }
+  if (config.has("rope_parameters")) {
+    return unsupported(config.place_of("rope_parameters"), "expected full_attention and sliding_attention");
+  }
+  HEADRACE_ASSIGN_OR_RETURN(out.global, read_rope(config, kGlobalTheta, max_positions));
+  out.local.theta = local_theta;
+  return out;
+}
+
+Result<ModelSpec> gemma3_text_from_config(const ConfigReader& config, const TensorFile&) {
+  DenseDefaults defaults;
+  defaults.vocab_size = 262208;
+  defaults.hidden_size = 2304;
+  defaults.intermediate_size = 9216;
+  defaults.num_layers = 26;
+  defaults.num_heads = 8;
+  defaults.num_kv_heads = 4;
+  defaults.head_dim = 256;
+  defaults.max_position_embeddings = 131072;
+  defaults.tied = true;
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_config(config, defaults));
+  set_common(spec);
+  spec.norm_weight_offset = 1.0f;
+
+  HEADRACE_ASSIGN_OR_RETURN(const RopePair ropes, read_rope_pair(config, spec.max_position_embeddings));
+  const int32_t head_dim = gqa(spec.layers[0]).head_dim;
+  auto global = make_rope(ropes.global.theta, head_dim, ropes.global.scaling);
+  if (!global.ok()) return global.status().within(config.place_of("rope_parameters"));
+  auto local = make_rope(ropes.local.theta, head_dim, ropes.local.scaling);
+  if (!local.ok()) return local.status().within(config.place_of("rope_parameters"));
+
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t window, config.integer_or("sliding_window", 1, 1 << 28, 4096));
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<bool> windowed, read_layer_types(config, spec.layers.size()));
+  if (windowed.empty()) {
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t hidden_key, config.integer_or("_sliding_window_pattern", 1, INT32_MAX, kDefaultPattern));
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t pattern, config.integer_or("sliding_window_pattern", 1, INT32_MAX, hidden_key));
+    windowed = windowed_by_pattern(spec.layers.size(), pattern);
+  }
+  set_layers(spec, windowed, *global, *local, static_cast<int32_t>(window));
+
+  HEADRACE_ASSIGN_OR_RETURN(const double scalar, config.number_or("query_pre_attn_scalar", 256));
+  if (!(scalar > 0)) return malformed(config.place_of("query_pre_attn_scalar"), "{} is not positive", scalar);
+  HEADRACE_ASSIGN_OR_RETURN(const double softcap, config.number_or("attn_logit_softcapping", 0));
+  HEADRACE_ASSIGN_OR_RETURN(const double final_softcap, config.number_or("final_logit_softcapping", 0));
+  HEADRACE_ASSIGN_OR_RETURN(const bool bias, config.boolean_or("attention_bias", false));
+  HEADRACE_ASSIGN_OR_RETURN(const Activation activation, read_activation(config, "hidden_activation", "gelu_pytorch_tanh"));
+  spec.head.logit_softcap = static_cast<float>(final_softcap);
+  for (LayerSpec& layer : spec.layers) {
+    gqa(layer).scale = static_cast<float>(std::pow(scalar, -0.5));
+    gqa(layer).logit_softcap = static_cast<float>(softcap);
+    gqa(layer).qkv_bias = gqa(layer).output_bias = bias;
+    dense(layer).activation = activation;
+  }
+  return spec;
+}
+
+// The text model of the image-text wrapper: what it computes when no image is given.
+Result<ModelSpec> gemma3_from_config(const ConfigReader& config, const TensorFile& weights) {
+  if (!config.has("text_config")) return malformed(config.place_of("text_config"), "missing");
+  HEADRACE_ASSIGN_OR_RETURN(const ConfigReader text, config.object("text_config"));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, gemma3_text_from_config(text, weights));
+  HEADRACE_ASSIGN_OR_RETURN(spec.head.tied, config.boolean_or("tie_word_embeddings", spec.head.tied));
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> eos, config.integers("eos_token_id"));
+  if (!eos.empty()) spec.eos_token_ids.clear();
+  for (const int64_t id : eos) {
+    if (id < 0 || id >= spec.vocab_size) return malformed(config.place_of("eos_token_id"), "{} is outside the vocabulary", id);
+    spec.eos_token_ids.push_back(static_cast<int32_t>(id));
+  }
+  return spec;
+}
+
+// GGUF keeps no query_pre_attn_scalar. It equals head_dim in every published size but 27B, where it is
+// hidden_size / num_heads.
+float attention_scale(const ModelSpec& spec, const GqaAttention& attention) {
+  const bool is_27b = spec.layers.size() == 62 && spec.hidden_size == 5376;
+  const int32_t scalar = is_27b ? spec.hidden_size / attention.num_heads : attention.head_dim;
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(scalar)));
+}
+
+Result<std::vector<bool>> read_gguf_pattern(const GgufReader& gguf, size_t num_layers) {
+  const std::string key = gguf.key("attention.sliding_window_pattern");
+  const GgufValue* value = gguf.file().find_metadata(key);
+  if (value == nullptr) return windowed_by_pattern(num_layers, kDefaultPattern);
+  if (!value->is_array()) {
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t pattern, gguf.integer("attention.sliding_window_pattern", 1, INT32_MAX));
+    return windowed_by_pattern(num_layers, pattern);
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<uint8_t> flags, gguf.file().get_bool_array(key));
+  if (flags.size() != num_layers) return malformed(key, "{} entries for {} layers", flags.size(), num_layers);
+  return std::vector<bool>(flags.begin(), flags.end());
+}
+
+Result<ModelSpec> gemma3_from_gguf(const GgufReader& gguf) {
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf));
+  set_common(spec);
+  const RopeSpec global = gqa(spec.layers[0]).rope;
+  if (!gguf.has("rope.freq_base")) return malformed(gguf.key("rope.freq_base"), "missing");
+  HEADRACE_ASSIGN_OR_RETURN(const double local_theta, gguf.number_or("rope.freq_base_swa", kLocalTheta));
+  auto local = make_rope(local_theta, global.rotary_dim, {});
+  if (!local.ok()) return local.status().within(gguf.key("rope.freq_base_swa"));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t window, gguf.integer("attention.sliding_window", 1, 1 << 28));
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<bool> windowed, read_gguf_pattern(gguf, spec.layers.size()));
+  set_layers(spec, windowed, global, *local, static_cast<int32_t>(window));
+  HEADRACE_ASSIGN_OR_RETURN(const double softcap, gguf.number_or("attn_logit_softcapping", 0));
+  HEADRACE_ASSIGN_OR_RETURN(const double final_softcap, gguf.number_or("final_logit_softcapping", 0));
+  spec.head.logit_softcap = static_cast<float>(final_softcap);
+  for (LayerSpec& layer : spec.layers) {
+    gqa(layer).scale = attention_scale(spec, gqa(layer));
+    gqa(layer).logit_softcap = static_cast<float>(softcap);
+    dense(layer).activation = Activation::kGeluTanh;
+  }
+  return spec;
+}
+
+constexpr NamePair kLayer[] = {
+    {"q_proj", "self_attn.q_proj"},
+    {"k_proj", "self_attn.k_proj"},
+    {"v_proj", "self_attn.v_proj"},
+    {"o_proj", "self_attn.o_proj"},
+    {"q_norm", "self_attn.q_norm"},
+    {"k_norm", "self_attn.k_norm"},
+    {"gate_proj", "mlp.gate_proj"},
+    {"up_proj", "mlp.up_proj"},
+    {"down_proj", "mlp.down_proj"},
+    {"attention_norm", "input_layernorm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"feed_forward_norm", "pre_feedforward_layernorm"},
+    {"post_feed_forward_norm", "post_feedforward_layernorm"},
+};
+constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
+constexpr NamePair kWrappedTop[] = {{"embed", "language_model.model.embed_tokens"},
+                                    {"final_norm", "language_model.model.norm"},
+                                    {"lm_head", "language_model.lm_head"}};
+constexpr NamePair kNewWrappedTop[] = {{"embed", "model.language_model.embed_tokens"},
+                                       {"final_norm", "model.language_model.norm"},
+                                       {"lm_head", "lm_head"}};
+constexpr std::string_view kIgnored[] = {"lm_head.weight"};
+constexpr std::string_view kVision[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+                                        "model.multi_modal_projector."};
+
+WeightNaming text_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+
+// Published files and those that newer transformers writes put the text model under different prefixes.
+WeightNaming wrapped_names(const TensorFile& weights) {
+  if (weights.find("model.language_model.embed_tokens.weight") != nullptr) {
+    return {"model.language_model.layers.", kLayer, kNewWrappedTop, kVision, kIgnored};
+  }
+  return {"language_model.model.layers.", kLayer, kWrappedTop, kVision, kIgnored};
+}
+
+}  // namespace
+
+const Family kGemma3TextFamily = {"gemma3", "Gemma3ForCausalLM", "gemma3_text", "gemma3",
+                                  gemma3_text_from_config, gemma3_from_gguf, text_names, dense_gguf_names};
+const Family kGemma3Family = {"gemma3", "Gemma3ForConditionalGeneration", "gemma3", "",
+                              gemma3_from_config, nullptr, wrapped_names, nullptr};
+
+}  // namespace headrace

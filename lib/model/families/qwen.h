@@ -1,0 +1,11 @@
+// What Qwen2 and Qwen3 share: rotary positions, activation, and windows on the upper layers.
+#pragma once
+
+#include "model/families/dense_decoder.h"
+
+namespace headrace {
+
+Result<ModelSpec> read_qwen_config(const ConfigReader& config, const DenseDefaults& defaults);
+Result<ModelSpec> read_qwen_gguf(const GgufReader& gguf);
+
+}  // namespace headrace

@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <array>
+
+#include "model/families/family.h"
+
+namespace headrace {
+
+namespace {
+
+constexpr std::array<const Family*, 6> kFamilies = {&kLlamaFamily,  &kMistralFamily,     &kQwen2Family,
+                                                    &kQwen3Family, &kGemma3TextFamily, &kGemma3Family};
+
+std::string known_names(std::string_view Family::*field) {
+  std::string out;
+  for (const Family* family : kFamilies) {
+    if ((family->*field).empty() || out.find(family->*field) != std::string::npos) continue;
+    if (!out.empty()) out += ", ";
+    out += family->*field;
+  }
+  return out;
+}
+
+Result<const Family*> find_by_config(const ConfigReader& config) {
+  HEADRACE_ASSIGN_OR_RETURN(const auto architectures, config.texts("architectures"));
+  HEADRACE_ASSIGN_OR_RETURN(const std::string model_type, config.text_or("model_type", ""));
+  if (architectures.size() > 1) return unsupported("/architectures", "names {} architectures", architectures.size());
+  if (architectures.empty() && model_type.empty()) return malformed("/architectures", "missing");
+  for (const Family* family : kFamilies) {
+    if (!architectures.empty() && family->hf_architecture != architectures[0]) continue;
+    if (architectures.empty() && family->hf_model_type != model_type) continue;
+    if (!model_type.empty() && family->hf_model_type != model_type) {
+      return malformed("/model_type", "'{}' does not go with architecture '{}'", model_type, family->hf_architecture);
+    }
+    return family;
+  }
+  if (architectures.empty()) {
+    return unsupported("/model_type", "unknown model type '{}' (known: {})", model_type, known_names(&Family::hf_model_type));
+  }
+  return unsupported("/architectures", "unknown architecture '{}' (known: {})", architectures[0],
+                     known_names(&Family::hf_architecture));
+}
+
+Result<const Family*> find_by_gguf(const GgufFile& file) {
+  HEADRACE_ASSIGN_OR_RETURN(const std::string name, file.get_string("general.architecture"));
+  for (const Family* family : kFamilies) {
+    if (!name.empty() && family->gguf_architecture == name) return family;
+  }
+  return unsupported("general.architecture", "unknown architecture '{}' (known: {})", name,
+                     known_names(&Family::gguf_architecture));
+}
+
+}  // namespace
+
+Result<ImportedModel> import_config(const nlohmann::json& config, const TensorFile& weights) {
+  if (!config.is_object()) return malformed("config.json", "missing, or not an object");
+  const ConfigReader reader(config, "");
+  ImportedModel out;
+  const auto import = [&]() -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(const Family* family, find_by_config(reader));
+    HEADRACE_RETURN_IF_ERROR(reader.only("quantization_config", nullptr));
+    HEADRACE_ASSIGN_OR_RETURN(out.spec, family->from_config(reader, weights));
+    HEADRACE_RETURN_IF_ERROR(validate_spec(out.spec));
+    return {};
+  };
+  if (const Status status = import(); !status.ok()) return status.within("config.json");
+  HEADRACE_ASSIGN_OR_RETURN(const Family* family, find_by_config(reader));
+  HEADRACE_ASSIGN_OR_RETURN(out.weights, resolve_weights(out.spec, family->hf_names(weights), weights));
+  return out;
+}
+
+Result<ImportedModel> import_gguf(const GgufFile& file) {
+  HEADRACE_ASSIGN_OR_RETURN(const Family* family, find_by_gguf(file));
+  ImportedModel out;
+  HEADRACE_ASSIGN_OR_RETURN(out.spec, family->from_gguf(GgufReader(file, std::string(family->gguf_architecture))));
+  HEADRACE_RETURN_IF_ERROR(validate_spec(out.spec));
+  HEADRACE_ASSIGN_OR_RETURN(out.weights, resolve_weights(out.spec, family->gguf_names(), file));
+  return out;
+}
+
+}  // namespace headrace

@@ -1,0 +1,52 @@
+#include "model/identity.h"
+
+#include <algorithm>
+
+namespace headrace {
+
+namespace {
+
+constexpr uint64_t kWholeBytes = 16 << 10;  // tensors up to this are hashed whole
+constexpr uint64_t kSampleBytes = 1 << 10;
+constexpr uint64_t kSamples = 8;  // evenly spread, first and last bytes included
+
+void append(std::string& out, std::string_view text) {
+  out += text;
+  out += '\0';
+}
+
+Status append_content(const TensorFile& file, const TensorEntry& entry, std::string& out) {
+  const auto append_range = [&](uint64_t offset, uint64_t size) -> Status {
+    const size_t start = out.size();
+    out.resize(start + size);
+    return file.read(entry, offset, std::as_writable_bytes(std::span(out.data() + start, size)));
+  };
+  if (entry.bytes <= kWholeBytes) return append_range(0, entry.bytes);
+  const uint64_t last = entry.bytes - kSampleBytes;
+  for (uint64_t i = 0; i < kSamples; ++i) {
+    HEADRACE_RETURN_IF_ERROR(append_range(last / (kSamples - 1) * i, kSampleBytes));
+  }
+  return append_range(last, kSampleBytes);
+}
+
+}  // namespace
+
+Result<Hash128> model_identity(const ModelHeader& header, const PackOptions& options, const Backend& backend) {
+  std::string text;
+  append(text, "headrace model 1");
+  append(text, backend.name());
+  append(text, fmt::format("{} {}", static_cast<int>(options.activations), options.decode_to_float));
+  append(text, spec_to_json(header.spec).dump());
+  // One hash per tensor keeps the buffer small for models with thousands of tensors.
+  for (const WeightEntry& weight : header.weights) {
+    const TensorEntry* entry = header.file->find(weight.file_name);
+    std::string content;
+    append(content, fmt::format("{} {} [{}]", weight.name, dtype_name(entry->dtype), fmt::join(entry->shape, ",")));
+    HEADRACE_RETURN_IF_ERROR(append_content(*header.file, *entry, content));
+    const Hash128 hash = hash128(content.data(), content.size());
+    append(text, fmt::format("{:016x}{:016x}", hash.high, hash.low));
+  }
+  return hash128(text.data(), text.size());
+}
+
+}  // namespace headrace

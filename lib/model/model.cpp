@@ -1,0 +1,115 @@
+#include "model/model.h"
+
+#include <algorithm>
+#include <new>
+
+#include "model/config_reader.h"
+#include "model/identity.h"
+#include "model/tokenizer_loader.h"
+
+namespace headrace {
+
+namespace {
+
+Status read_number(const ConfigReader& config, const char* key, std::optional<double>& out) {
+  if (!config.has(key)) return {};
+  HEADRACE_ASSIGN_OR_RETURN(out, config.number_or(key, 0));
+  return {};
+}
+
+// generation_config.json: recommended sampling values and the ids that end a generation.
+Status read_generation_config(const nlohmann::json& json, int32_t vocab_size, GenerationDefaults& out, std::vector<int32_t>& end_ids) {
+  if (!json.is_object()) return {};
+  const ConfigReader config(json, "");
+  if (config.has("do_sample")) {
+    HEADRACE_ASSIGN_OR_RETURN(out.do_sample, config.boolean_or("do_sample", false));
+  }
+  HEADRACE_RETURN_IF_ERROR(read_number(config, "temperature", out.temperature));
+  HEADRACE_RETURN_IF_ERROR(read_number(config, "top_p", out.top_p));
+  HEADRACE_RETURN_IF_ERROR(read_number(config, "min_p", out.min_p));
+  HEADRACE_RETURN_IF_ERROR(read_number(config, "repetition_penalty", out.repetition_penalty));
+  if (config.has("top_k")) {
+    HEADRACE_ASSIGN_OR_RETURN(out.top_k, config.integer("top_k", 0, INT32_MAX));
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> eos, config.integers("eos_token_id"));
+  for (const int64_t id : eos) {
+    if (id < 0 || id >= vocab_size) return malformed("/eos_token_id", "{} is outside the vocabulary of {}", id, vocab_size);
+    end_ids.push_back(static_cast<int32_t>(id));
+  }
+  return {};
+}
+
+// general.sampling.*, which newer converters copy from generation_config.json.
+Status read_gguf_sampling(const GgufFile& file, GenerationDefaults& out) {
+  const std::pair<const char*, std::optional<double>*> kNumbers[] = {
+      {"general.sampling.temp", &out.temperature},
+      {"general.sampling.top_p", &out.top_p},
+      {"general.sampling.min_p", &out.min_p},
+      {"general.sampling.penalty_repeat", &out.repetition_penalty}};
+  for (const auto& [key, target] : kNumbers) {
+    if (file.find_metadata(key) == nullptr) continue;
+    HEADRACE_ASSIGN_OR_RETURN(*target, file.get_f64(key));
+  }
+  if (file.find_metadata("general.sampling.top_k") != nullptr) {
+    HEADRACE_ASSIGN_OR_RETURN(out.top_k, file.get_i64("general.sampling.top_k"));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Model>> Model::load(const ModelSource& source, const ModelLoadOptions& options, Backend& backend) {
+  HEADRACE_ASSIGN_OR_RETURN(ModelHeader header, ModelHeader::read(source));
+  return load(std::move(header), options, backend);
+}
+
+Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const ModelLoadOptions& options, Backend& backend) {
+  std::shared_ptr<Model> model(new Model());
+  const auto fill = [&]() -> Status {
+    model->spec_ = header.spec;
+    model->format_ = header.format;
+    model->description_ = header.describe();
+    std::vector<int32_t>& end_ids = model->end_of_generation_ids_;
+    end_ids = header.spec.eos_token_ids;
+    if (header.gguf != nullptr) {
+      HEADRACE_RETURN_IF_ERROR(read_gguf_sampling(*header.gguf, model->generation_defaults_));
+    } else {
+      const Status status = read_generation_config(header.folder.generation_config, header.spec.vocab_size,
+                                                   model->generation_defaults_, end_ids);
+      if (!status.ok()) return status.within("generation_config.json");
+    }
+    if (options.load_tokenizer) {
+      HEADRACE_ASSIGN_OR_RETURN(auto loaded,
+                                header.gguf != nullptr ? load_tokenizer(*header.gguf) : load_tokenizer(header.folder));
+      if (loaded.tokenizer != nullptr) {
+        // A vocabulary may name more tokens than the embedding has rows (Gemma's image token): the forward pass refuses
+        // such an id by name when it is used.
+        const auto& ids = loaded.tokenizer->end_of_generation_ids();
+        end_ids.insert(end_ids.end(), ids.begin(), ids.end());
+      }
+      model->tokenizer_ = std::move(loaded.tokenizer);
+      model->special_tokens_ = std::move(loaded.special_tokens);
+      model->chat_template_source_ = std::move(loaded.chat_template);
+      if (!model->chat_template_source_.empty()) {
+        model->chat_template_ = text::ChatTemplate::parse(model->chat_template_source_, model->special_tokens_);
+      }
+    }
+    std::sort(end_ids.begin(), end_ids.end());
+    end_ids.erase(std::unique(end_ids.begin(), end_ids.end()), end_ids.end());
+    HEADRACE_ASSIGN_OR_RETURN(model->identity_, model_identity(header, options.pack, backend));
+    HEADRACE_ASSIGN_OR_RETURN(model->weights_, ModelWeights::load(header.spec, header.weights, *header.file, options.pack,
+                                                                  options.progress, backend));
+    return {};
+  };
+  try {
+    const Status status = fill();
+    if (!status.ok()) {
+      return status.place().find(header.name) == std::string::npos ? status.within(header.name) : status;
+    }
+  } catch (const std::bad_alloc&) {
+    return out_of_memory(header.name, "not enough memory to load the model");
+  }
+  return std::shared_ptr<const Model>(std::move(model));
+}
+
+}  // namespace headrace

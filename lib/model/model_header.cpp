@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "formats/safetensors.h"
+#include "model/families/family.h"
+#include "model/model.h"
+
+namespace headrace {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool starts_with_gguf(ByteSource& source) {
+  std::byte magic[4];
+  return source.size() >= sizeof magic && source.read(0, magic).ok() && std::memcmp(magic, "GGUF", 4) == 0;
+}
+
+Result<nlohmann::json> parse_config(const std::string& text, const char* name) {
+  if (text.empty()) return nlohmann::json();
+  JsonOptions options;
+  options.python_floats = true;
+  options.refuse_duplicate_keys = false;
+  return parse_json(text, name, options);
+}
+
+Status open_gguf(std::shared_ptr<GgufFile> gguf, ModelHeader& header) {
+  header.gguf = std::move(gguf);
+  header.file = header.gguf;
+  header.format = "gguf";
+  HEADRACE_ASSIGN_OR_RETURN(auto imported, import_gguf(*header.gguf));
+  header.spec = std::move(imported.spec);
+  header.weights = std::move(imported.weights);
+  return {};
+}
+
+Status open_folder(ModelFolder folder, ModelHeader& header) {
+  header.folder = std::move(folder);
+  header.file = header.folder.weights;
+  header.format = "safetensors";
+  if (header.file == nullptr) return not_found("model.safetensors", "the folder has no weights");
+  if (header.folder.config.is_null()) return not_found("config.json", "needed beside safetensors files");
+  HEADRACE_ASSIGN_OR_RETURN(auto imported, import_config(header.folder.config, *header.file));
+  header.spec = std::move(imported.spec);
+  header.weights = std::move(imported.weights);
+  return {};
+}
+
+Status open_by_path(const ModelSource& source, ModelHeader& header) {
+  std::error_code error;
+  const fs::path path(source.path);
+  if (fs::is_directory(path, error)) {
+    HEADRACE_ASSIGN_OR_RETURN(auto folder, open_model_folder(source.path, source.use_mmap));
+    return open_folder(std::move(folder), header);
+  }
+  HEADRACE_ASSIGN_OR_RETURN(auto bytes, open_path(source.path));
+  if (starts_with_gguf(*bytes)) {
+    HEADRACE_ASSIGN_OR_RETURN(auto gguf, GgufFile::open_path(source.path, source.use_mmap));
+    return open_gguf(std::move(gguf), header);
+  }
+  if (path.extension() != ".safetensors") {
+    return unsupported("", "neither a GGUF file, a .safetensors file nor a model folder");
+  }
+  HEADRACE_ASSIGN_OR_RETURN(auto weights, SafetensorsFile::open_path(source.path, source.use_mmap));
+  const fs::path parent = path.parent_path();
+  HEADRACE_ASSIGN_OR_RETURN(auto folder, open_model_folder(parent.empty() ? "." : parent.string()));
+  folder.weights = std::move(weights);
+  return open_folder(std::move(folder), header);
+}
+
+Status open_by_sources(const ModelSource& source, ModelHeader& header) {
+  if (starts_with_gguf(*source.sources[0])) {
+    HEADRACE_ASSIGN_OR_RETURN(auto gguf, GgufFile::open(source.sources));
+    return open_gguf(std::move(gguf), header);
+  }
+  ModelFolder folder;
+  HEADRACE_ASSIGN_OR_RETURN(folder.weights, SafetensorsFile::open(source.sources));
+  HEADRACE_ASSIGN_OR_RETURN(folder.config, parse_config(source.config_json, "config.json"));
+  HEADRACE_ASSIGN_OR_RETURN(folder.generation_config, parse_config(source.generation_config_json, "generation_config.json"));
+  HEADRACE_ASSIGN_OR_RETURN(folder.tokenizer_config, parse_config(source.tokenizer_config_json, "tokenizer_config.json"));
+  folder.tokenizer_json = source.tokenizer_json;
+  folder.chat_template = source.chat_template;
+  return open_folder(std::move(folder), header);
+}
+
+const TensorEntry* entry_of(const ModelHeader& header, const WeightEntry& weight) {
+  return header.file->find(weight.file_name);
+}
+
+uint64_t elements(const std::vector<uint64_t>& shape) {
+  uint64_t count = 1;
+  for (const uint64_t size : shape) count *= size;  // checked when the file was opened
+  return count;
+}
+
+}  // namespace
+
+Result<ModelHeader> ModelHeader::read(const ModelSource& source) {
+  ModelHeader header;
+  if (source.path.empty() && source.sources.empty()) return invalid_argument("model", "neither a path nor sources");
+  for (const auto& bytes : source.sources) {
+    if (bytes == nullptr) return invalid_argument("model", "a source is null");
+  }
+  header.name = source.path.empty() ? source.sources[0]->name() : source.path;
+  const Status status = source.path.empty() ? open_by_sources(source, header) : open_by_path(source, header);
+  if (!status.ok()) {
+    return status.place().find(header.name) == std::string::npos ? status.within(header.name) : status;
+  }
+  return header;
+}
+
+uint64_t ModelHeader::weight_bytes(const PackOptions& options) const {
+  uint64_t bytes = 0;
+  for (const WeightEntry& weight : weights) {
+    const TensorEntry* entry = entry_of(*this, weight);
+    const bool as_float = options.decode_to_float || entry->shape.size() == 1;
+    bytes += as_float ? elements(entry->shape) * sizeof(float) : entry->bytes;
+  }
+  return bytes;
+}
+
+MemoryPlan ModelHeader::plan(uint64_t memory_bytes, const PackOptions& options) const {
+  return plan_memory(spec, weight_bytes(options), memory_bytes);
+}
+
+nlohmann::ordered_json ModelHeader::describe() const {
+  uint64_t parameters = 0;
+  uint64_t bytes = 0;
+  struct TypeCount {
+    uint64_t tensors = 0, parameters = 0, bytes = 0;
+  };
+  std::map<std::string, TypeCount, std::less<>> types;
+  for (const WeightEntry& weight : weights) {
+    const TensorEntry* entry = entry_of(*this, weight);
+    TypeCount& type = types[std::string(dtype_name(entry->dtype))];
+    type.tensors += 1;
+    type.parameters += elements(entry->shape);
+    type.bytes += entry->bytes;
+    parameters += elements(entry->shape);
+    bytes += entry->bytes;
+  }
+  nlohmann::ordered_json json = spec_to_json(spec);
+  // Frequencies follow from the other fields and make the table unreadable.
+  for (auto& layer : json["layers"]) layer["attention"]["rope"].erase("inv_freq");
+  json["eos_token_ids"] = spec.eos_token_ids;
+  json["format"] = format;
+  json["parameters"] = parameters;
+  json["weight_bytes"] = bytes;
+  json["bits_per_weight"] = parameters == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
+  auto histogram = nlohmann::ordered_json::object();
+  for (const auto& [type_name, count] : types) {
+    histogram[type_name] = {{"tensors", count.tensors}, {"parameters", count.parameters}, {"bytes", count.bytes}};
+  }
+  json["types"] = std::move(histogram);
+  auto kv = nlohmann::ordered_json::object();
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
+    kv[std::string(kv_dtype_name(dtype))] = kv_bytes_per_token(spec, dtype);
+  }
+  json["kv_bytes_per_token"] = std::move(kv);
+  return json;
+}
+
+}  // namespace headrace
