@@ -1,0 +1,242 @@
+#include "cpu/attention.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace headrace {
+namespace {
+
+// Partial sums of every row are closed at multiples of this many positions and merged in order, whether one thread
+// walks the splits or several share them.
+constexpr int64_t kSplit = 512;
+// Rows (token, query head) of one tile: the keys and values of a chunk are widened once for all of them.
+constexpr int32_t kTargetRows = 48;
+
+struct Tile {
+  int32_t seq;
+  int32_t first_token;
+  int32_t num_tokens;
+  int64_t begin, end;  // positions that any row sees
+
+  int64_t first_split() const { return begin / kSplit; }
+  int64_t num_splits() const { return (end - 1) / kSplit - first_split() + 1; }
+};
+
+int64_t row_begin(const PagedAttentionParams& p, int32_t token) {
+  return p.window > 0 ? std::max<int64_t>(0, int64_t{p.positions[token]} - p.window + 1) : 0;
+}
+
+// Tokens of one tile stand at consecutive positions: the positions between the first and the last that any of them
+// sees are then all seen by one of them, hence cached.
+std::vector<Tile> cut_tiles(const PagedAttentionParams& p, int32_t tile_tokens) {
+  std::vector<Tile> tiles;
+  for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
+    for (int32_t token = p.query_start[seq]; token < p.query_start[seq + 1];) {
+      int32_t next = token + 1;
+      while (next < p.query_start[seq + 1] && next - token < tile_tokens &&
+             p.positions[next] == p.positions[next - 1] + 1) {
+        ++next;
+      }
+      tiles.push_back({seq, token, next - token, row_begin(p, token), int64_t{p.positions[next - 1]} + 1});
+      token = next;
+    }
+  }
+  return tiles;
+}
+
+// One thread's working memory, cut from one buffer.
+struct Workspace {
+  int64_t *row_begin, *row_end;     // [rows]
+  float *q;                         // [tiles of rows][head_dim][tile_rows]
+  float *max, *sum, *acc;           // running
+  float *split_max, *split_sum, *split_acc;
+  float* kernel;
+
+  // Lays the pieces out from `memory` and returns the floats used; memory may be null to measure.
+  int64_t lay(float* memory, int64_t rows, int64_t padded_rows, int64_t head_dim, int64_t padded_dim,
+              int64_t kernel_floats) {
+    int64_t used = 0;
+    const auto take = [&](int64_t floats) {
+      float* at = memory == nullptr ? nullptr : memory + used;
+      used += (floats + 15) / 16 * 16;
+      return at;
+    };
+    row_begin = reinterpret_cast<int64_t*>(take(rows * 2));
+    row_end = reinterpret_cast<int64_t*>(take(rows * 2));
+    q = take(padded_rows * head_dim);
+    max = take(rows);
+    sum = take(rows);
+    acc = take(rows * padded_dim);
+    split_max = take(rows);
+    split_sum = take(rows);
+    split_acc = take(rows * padded_dim);
+    kernel = take(kernel_floats);
+    return used;
+  }
+};
+
+class Run {
+ public:
+  Run(const PagedAttentionParams& params, const KernelTable& kernels)
+      : p_(params),
+        kernels_(kernels),
+        group_(params.num_heads / params.layout.num_kv_heads),
+        head_dim_(params.layout.head_dim),
+        padded_dim_((head_dim_ + kPanel - 1) / kPanel * kPanel),
+        tile_tokens_(std::max(1, kTargetRows / group_)) {}
+
+  int32_t tile_tokens() const { return tile_tokens_; }
+  int32_t most_rows() const { return tile_tokens_ * group_; }
+  int64_t partial_floats() const { return int64_t{most_rows()} * (padded_dim_ + 2); }
+
+  int64_t lay(Workspace& w, float* memory) const {
+    const int64_t tile_rows = kernels_.float_tile_rows;
+    return w.lay(memory, most_rows(), (most_rows() + tile_rows - 1) / tile_rows * tile_rows, head_dim_, padded_dim_,
+                 kernels_.attention_scratch_floats(head_dim_, most_rows()));
+  }
+
+  // Fills the rows' ranges and their queries in the kernel's order.
+  void load_rows(const Tile& tile, int32_t kv_head, const Workspace& w) const {
+    const int64_t tile_rows = kernels_.float_tile_rows;
+    for (int32_t token = 0; token < tile.num_tokens; ++token) {
+      const int32_t batch_row = tile.first_token + token;
+      for (int32_t g = 0; g < group_; ++g) {
+        const int64_t row = int64_t{token} * group_ + g;
+        w.row_begin[row] = row_begin(p_, batch_row);
+        w.row_end[row] = int64_t{p_.positions[batch_row]} + 1;
+        const float* src = p_.q + (int64_t{batch_row} * p_.num_heads + kv_head * group_ + g) * head_dim_;
+        float* dst = w.q + row / tile_rows * tile_rows * head_dim_ + row % tile_rows;
+        for (int64_t d = 0; d < head_dim_; ++d) dst[d * tile_rows] = src[d];
+      }
+    }
+  }
+
+  void split(const Tile& tile, int32_t kv_head, int64_t index, const Workspace& w, float* max, float* sum,
+             float* acc) const {
+    const int64_t first = (tile.first_split() + index) * kSplit;
+    AttentionSplit s;
+    s.kv_dtype = static_cast<int32_t>(p_.layout.dtype);
+    s.head_dim = head_dim_;
+    s.padded_dim = padded_dim_;
+    s.block_size = p_.layout.block_size;
+    s.code_bytes = static_cast<int64_t>(p_.layout.code_bytes());
+    s.half_bytes = static_cast<int64_t>(p_.layout.half_bytes());
+    s.scale_groups = p_.layout.scale_groups();
+    s.cache = reinterpret_cast<const uint8_t*>(p_.cache) + static_cast<size_t>(kv_head) * p_.layout.head_bytes();
+    s.block_bytes = static_cast<int64_t>(p_.layout.block_bytes());
+    s.block_table = p_.block_tables[tile.seq];
+    s.begin = std::max(tile.begin, first);
+    s.end = std::min(tile.end, first + kSplit);
+    s.num_rows = tile.num_tokens * group_;
+    s.q = w.q;
+    s.row_begin = w.row_begin;
+    s.row_end = w.row_end;
+    s.scale = p_.scale;
+    s.softcap = p_.logit_softcap;
+    s.max = max;
+    s.sum = sum;
+    s.acc = acc;
+    s.scratch = w.kernel;
+    kernels_.attention_split(s);
+  }
+
+  void start(const Tile& tile, int32_t kv_head, const Workspace& w) const {
+    const int64_t rows = int64_t{tile.num_tokens} * group_;
+    for (int64_t row = 0; row < rows; ++row) {
+      // A sink is a logit whose value vector is zero.
+      w.max[row] = p_.sinks == nullptr ? -std::numeric_limits<float>::infinity()
+                                       : p_.sinks[kv_head * group_ + row % group_];
+      w.sum[row] = p_.sinks == nullptr ? 0.0f : 1.0f;
+    }
+    std::fill_n(w.acc, rows * padded_dim_, 0.0f);
+  }
+
+  void merge(const Tile& tile, const Workspace& w, const float* max, const float* sum, const float* acc) const {
+    const int64_t rows = int64_t{tile.num_tokens} * group_;
+    for (int64_t row = 0; row < rows; ++row) {
+      kernels_.attention_merge(max[row], sum[row], acc + row * padded_dim_, padded_dim_, &w.max[row], &w.sum[row],
+                               w.acc + row * padded_dim_);
+    }
+  }
+
+  void finish(const Tile& tile, int32_t kv_head, const Workspace& w) const {
+    const int64_t rows = int64_t{tile.num_tokens} * group_;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t batch_row = tile.first_token + row / group_;
+      float* out = p_.out + (batch_row * p_.num_heads + kv_head * group_ + row % group_) * head_dim_;
+      kernels_.attention_finish(w.acc + row * padded_dim_, w.sum[row], head_dim_, out);
+    }
+  }
+
+ private:
+  const PagedAttentionParams& p_;
+  const KernelTable& kernels_;
+  int32_t group_, head_dim_, padded_dim_, tile_tokens_;
+};
+
+}  // namespace
+
+void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, const KernelTable& kernels) {
+  const Run run(params, kernels);
+  const std::vector<Tile> tiles = cut_tiles(params, run.tile_tokens());
+  const int64_t heads = params.layout.num_kv_heads;
+  const int64_t units = static_cast<int64_t>(tiles.size()) * heads;
+  if (units == 0) return;
+
+  thread_scratch_.resize(static_cast<size_t>(pool.num_threads()));
+  std::vector<Workspace> spaces(thread_scratch_.size());
+  for (size_t thread = 0; thread < spaces.size(); ++thread) {
+    const int64_t floats = run.lay(spaces[thread], nullptr);
+    thread_scratch_[thread].reserve(static_cast<uint64_t>(floats) * sizeof(float));
+    run.lay(spaces[thread], thread_scratch_[thread].as<float>());
+  }
+  // The last tiles of a prompt see the most keys: they start first.
+  const auto tile_of = [&](int64_t unit) -> const Tile& { return tiles[tiles.size() - 1 - static_cast<size_t>(unit / heads)]; };
+
+  if (pool.num_threads() == 1 || units >= 4 * pool.num_threads()) {
+    pool.run(units, [&](int64_t unit, int thread) {
+      const Tile& tile = tile_of(unit);
+      const int32_t kv_head = static_cast<int32_t>(unit % heads);
+      const Workspace& w = spaces[static_cast<size_t>(thread)];
+      run.load_rows(tile, kv_head, w);
+      run.start(tile, kv_head, w);
+      for (int64_t index = 0; index < tile.num_splits(); ++index) {
+        run.split(tile, kv_head, index, w, w.split_max, w.split_sum, w.split_acc);
+        run.merge(tile, w, w.split_max, w.split_sum, w.split_acc);
+      }
+      run.finish(tile, kv_head, w);
+    });
+    return;
+  }
+
+  // Few tiles, as when one long sequence is decoded: the splits are shared out, then merged in order.
+  std::vector<int64_t> first_task(static_cast<size_t>(units) + 1, 0);
+  for (int64_t unit = 0; unit < units; ++unit) {
+    first_task[static_cast<size_t>(unit) + 1] = first_task[static_cast<size_t>(unit)] + tile_of(unit).num_splits();
+  }
+  const int64_t rows = run.most_rows(), stride = run.partial_floats();
+  partials_.reserve(static_cast<uint64_t>(first_task.back() * stride) * sizeof(float));
+  const auto partial = [&](int64_t task) { return partials_.as<float>() + task * stride; };
+  pool.run(first_task.back(), [&](int64_t task, int thread) {
+    const int64_t unit = std::upper_bound(first_task.begin(), first_task.end(), task) - first_task.begin() - 1;
+    const Tile& tile = tile_of(unit);
+    const int32_t kv_head = static_cast<int32_t>(unit % heads);
+    const Workspace& w = spaces[static_cast<size_t>(thread)];
+    run.load_rows(tile, kv_head, w);
+    float* at = partial(task);
+    run.split(tile, kv_head, task - first_task[static_cast<size_t>(unit)], w, at, at + rows, at + 2 * rows);
+  });
+  pool.run(units, [&](int64_t unit, int thread) {
+    const Tile& tile = tile_of(unit);
+    const int32_t kv_head = static_cast<int32_t>(unit % heads);
+    const Workspace& w = spaces[static_cast<size_t>(thread)];
+    run.start(tile, kv_head, w);
+    for (int64_t task = first_task[static_cast<size_t>(unit)]; task < first_task[static_cast<size_t>(unit) + 1]; ++task) {
+      const float* at = partial(task);
+      run.merge(tile, w, at, at + rows, at + 2 * rows);
+    }
+    run.finish(tile, kv_head, w);
+  });
+}
+
+}  // namespace headrace

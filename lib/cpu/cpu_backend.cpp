@@ -1,0 +1,170 @@
+#include "cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "cpu/activations.h"
+#include "cpu/aligned_buffer.h"
+#include "cpu/attention.h"
+#include "cpu/kernel_table.h"
+#include "cpu/packed_float.h"
+#include "cpu/packed_quantized.h"
+#include "cpu/rope_table.h"
+
+namespace headrace {
+namespace {
+
+// Work of one task: enough to outweigh the handing out, little enough to share evenly.
+constexpr int64_t kElementsPerTask = 16384;
+constexpr int64_t kRowsPerTask = 4;
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const CpuBackendOptions& options)
+      : name_("cpu/" + std::string(isa_name(options.isa))),
+        kernels_(kernel_table(static_cast<int32_t>(options.isa))),
+        pool_(options.num_threads) {}
+
+  std::string_view name() const override { return name_; }
+  int num_threads() const override { return pool_.num_threads(); }
+
+  Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) override {
+    const bool as_float = !is_block_format(source.dtype) || options.decode_to_float ||
+                          options.activations == ActivationType::kFloat32;
+    auto packed = as_float ? pack_float(source, pool_) : pack_quantized(source, options, pool_);
+    if (!packed.ok()) return packed.status();
+    return std::unique_ptr<PackedWeight>(packed.take());
+  }
+
+  void embed(const EmbedParams& p) override {
+    const int64_t size = p.table->cols();
+    for_rows(p.num_tokens, [&](int64_t row) {
+      float* out = p.out + row * size;
+      p.table->decode_row(p.token_ids[row], out);
+      if (p.scale != 1.0f) kernels_.scale(p.scale, size, out);
+    });
+  }
+
+  void rms_norm(const RmsNormParams& p) override {
+    for_rows(p.num_tokens, [&](int64_t row) {
+      kernels_.rms_norm_row(p.x + row * p.size, p.weight, p.size, p.eps, p.weight_offset, p.out + row * p.size);
+    });
+  }
+
+  void linear(const LinearParams& p) override {
+    if (p.num_tokens == 0) return;
+    bool tiles_ready = false, int8_ready = false, int16_ready = false;
+    for (const LinearOutput& output : p.outputs) {
+      const auto& weight = static_cast<const CpuPackedWeight&>(*output.weight);
+      LinearInput input{p.x, nullptr, nullptr, p.num_tokens, p.in_features};
+      switch (weight.input_type()) {
+        case ActivationType::kFloat32:
+          if (p.num_tokens > 1 && !tiles_ready) {
+            const int64_t floats = float_tile_floats(p.num_tokens, p.in_features, kernels_.float_tile_rows);
+            tiles_.reserve(static_cast<uint64_t>(floats) * sizeof(float));
+            fill_float_tiles(p.x, p.num_tokens, p.in_features, kernels_.float_tile_rows, pool_, tiles_.as<float>());
+            tiles_ready = true;
+          }
+          input.x_tiles = tiles_.as<float>();
+          break;
+        case ActivationType::kInt8:
+          input.q = quantize(p, ActivationType::kInt8, int8_rows_, int8_ready);
+          break;
+        case ActivationType::kInt16:
+          input.q = quantize(p, ActivationType::kInt16, int16_rows_, int16_ready);
+          break;
+      }
+      weight.multiply(input, output, pool_, kernels_);
+    }
+  }
+
+  void rope_and_store_kv(const RopeStoreParams& p) override {
+    const KvLayout& layout = p.layout;
+    const int64_t head_dim = layout.head_dim, half = p.rotary_dim / 2;
+    RopeTable::Rows table{nullptr, nullptr};
+    if (p.inv_freq != nullptr && p.num_tokens > 0) table = rope_.rows(p, pool_);
+    for_rows(p.num_tokens, [&](int64_t row) {
+      const auto prepare = [&](float* head, const float* norm) {
+        if (norm != nullptr) {
+          kernels_.rms_norm_row(head, norm, head_dim, p.norm_eps, p.norm_weight_offset, head);
+        }
+        if (table.cosine != nullptr) {
+          kernels_.rotate_head(head, table.cosine + row * half, table.sine + row * half, p.rotary_dim, p.interleaved);
+        }
+      };
+      for (int32_t h = 0; h < p.num_heads; ++h) prepare(p.q + (row * p.num_heads + h) * head_dim, p.q_norm);
+      const int64_t slot = p.slots[row];
+      std::byte* block = p.cache + static_cast<size_t>(slot / layout.block_size) * layout.block_bytes();
+      for (int32_t h = 0; h < layout.num_kv_heads; ++h) {
+        float* key = p.k + (row * layout.num_kv_heads + h) * head_dim;
+        prepare(key, p.k_norm);
+        auto* bytes = reinterpret_cast<uint8_t*>(block + static_cast<size_t>(h) * layout.head_bytes());
+        kernels_.store_kv(static_cast<int32_t>(layout.dtype), key, p.v + (row * layout.num_kv_heads + h) * head_dim,
+                          layout.head_dim, layout.block_size, static_cast<int32_t>(slot % layout.block_size), bytes,
+                          bytes + layout.half_bytes());
+      }
+    });
+  }
+
+  void paged_attention(const PagedAttentionParams& p) override { attention_.run(p, pool_, kernels_); }
+
+  void gated_activation(const GatedActivationParams& p) override {
+    for_elements(p.num_elements, [&](int64_t at, int64_t count) {
+      kernels_.gated_activation(static_cast<int32_t>(p.activation), p.gate + at, p.up + at, count, p.out + at);
+    });
+  }
+
+  void add(const AddParams& p) override {
+    for_elements(p.num_elements, [&](int64_t at, int64_t count) { kernels_.add(p.x + at, count, p.out + at); });
+  }
+
+  void softcap(const SoftcapParams& p) override {
+    for_elements(p.num_elements, [&](int64_t at, int64_t count) { kernels_.softcap(p.cap, count, p.x + at); });
+  }
+
+ private:
+  template <class Function>
+  void for_rows(int64_t num_rows, const Function& function) {
+    pool_.run((num_rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {
+      const int64_t end = std::min(num_rows, (task + 1) * kRowsPerTask);
+      for (int64_t row = task * kRowsPerTask; row < end; ++row) function(row);
+    });
+  }
+
+  template <class Function>
+  void for_elements(int64_t num_elements, const Function& function) {
+    pool_.run((num_elements + kElementsPerTask - 1) / kElementsPerTask, [&](int64_t task, int) {
+      const int64_t at = task * kElementsPerTask;
+      function(at, std::min(kElementsPerTask, num_elements - at));
+    });
+  }
+
+  const ActivationRows* quantize(const LinearParams& p, ActivationType type, ActivationRows& rows, bool& ready) {
+    if (!ready) quantize_activations(p.x, p.num_tokens, p.in_features, type, pool_, kernels_, rows);
+    ready = true;
+    return &rows;
+  }
+
+  std::string name_;
+  const KernelTable& kernels_;
+  ThreadPool pool_;
+  RopeTable rope_;
+  CpuAttention attention_;
+  AlignedBuffer tiles_;
+  ActivationRows int8_rows_, int16_rows_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuBackendOptions& options) {
+  if (options.num_threads < 1 || options.num_threads > 1024) {
+    return invalid_argument("num_threads", "{} is not between 1 and 1024", options.num_threads);
+  }
+  if (!isa_available(options.isa)) {
+    return unsupported("isa", "this processor or operating system lacks {}", isa_name(options.isa));
+  }
+  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(options));
+}
+
+}  // namespace headrace

@@ -1,0 +1,37 @@
+#include "cpu/rope_table.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace headrace {
+
+RopeTable::Rows RopeTable::rows(const RopeStoreParams& params, ThreadPool& pool) {
+  const int64_t num_tokens = params.num_tokens, half = params.rotary_dim / 2;
+  for (int i = 0; i < 2; ++i) {
+    const Entry& entry = entries_[i];
+    if (entry.attention_factor == params.attention_factor &&
+        std::equal(entry.positions.begin(), entry.positions.end(), params.positions, params.positions + num_tokens) &&
+        std::equal(entry.inv_freq.begin(), entry.inv_freq.end(), params.inv_freq, params.inv_freq + half)) {
+      next_ = 1 - i;
+      return {entry.cosine.data(), entry.sine.data()};
+    }
+  }
+  Entry& entry = entries_[next_];
+  next_ = 1 - next_;
+  entry.positions.assign(params.positions, params.positions + num_tokens);
+  entry.inv_freq.assign(params.inv_freq, params.inv_freq + half);
+  entry.attention_factor = params.attention_factor;
+  entry.cosine.resize(static_cast<size_t>(num_tokens * half));
+  entry.sine.resize(static_cast<size_t>(num_tokens * half));
+  pool.run(num_tokens, [&](int64_t token, int) {
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(params.positions[token]) * static_cast<double>(params.inv_freq[i]);
+      const size_t at = static_cast<size_t>(token * half + i);
+      entry.cosine[at] = static_cast<float>(std::cos(angle) * static_cast<double>(params.attention_factor));
+      entry.sine[at] = static_cast<float>(std::sin(angle) * static_cast<double>(params.attention_factor));
+    }
+  });
+  return {entry.cosine.data(), entry.sine.data()};
+}
+
+}  // namespace headrace

@@ -1,0 +1,141 @@
+// The scalar reference of the ops over rows and elements; weights stay in the file's bytes.
+#include "ops/reference_backend.h"
+
+#include <cmath>
+#include <vector>
+
+#include "base/checked.h"
+#include "ops/backend.h"
+#include "tensor/dequantize.h"
+
+namespace headrace {
+namespace {
+
+class ReferenceWeight final : public PackedWeight {
+ public:
+  ReferenceWeight(DType dtype, int64_t rows, int64_t cols, std::vector<std::byte> data)
+      : dtype_(dtype), rows_(rows), cols_(cols), data_(std::move(data)) {}
+
+  DType dtype() const override { return dtype_; }
+  int64_t rows() const override { return rows_; }
+  int64_t cols() const override { return cols_; }
+  uint64_t bytes() const override { return data_.size(); }
+  void decode_row(int64_t row, float* out) const override {
+    const size_t size = data_.size() / static_cast<size_t>(rows_);
+    // pack has decoded a row before: the type and the number of elements are known to be good.
+    static_cast<void>(dequantize_row(dtype_, data_.data() + static_cast<size_t>(row) * size, out, cols_));
+  }
+
+ private:
+  DType dtype_;
+  int64_t rows_, cols_;
+  std::vector<std::byte> data_;
+};
+
+double activate(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kSilu: return x / (1.0 + std::exp(-x));
+    case Activation::kGeluTanh: return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kGeluErf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::kRelu: break;
+  }
+  return x < 0.0 ? 0.0 : x;
+}
+
+class ReferenceBackend final : public Backend {
+ public:
+  std::string_view name() const override { return "reference"; }
+  int num_threads() const override { return 1; }
+
+  Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions&) override {
+    if (source.rows <= 0 || source.cols <= 0) {
+      return invalid_argument(source.name, "shape [{}, {}] is empty", source.rows, source.cols);
+    }
+    const auto row = row_bytes(source.dtype, static_cast<uint64_t>(source.cols));
+    const auto total = row ? checked_mul<uint64_t>(*row, static_cast<uint64_t>(source.rows)) : std::nullopt;
+    if (!total || *total > PTRDIFF_MAX) {
+      return invalid_argument(source.name, "shape [{}, {}] of {} is not possible", source.rows, source.cols,
+                              dtype_name(source.dtype));
+    }
+    std::vector<std::byte> data;
+    std::vector<float> first;
+    try {
+      data.resize(*total);
+      first.resize(static_cast<size_t>(source.cols));
+    } catch (const std::bad_alloc&) {
+      return out_of_memory(source.name, "{} bytes could not be allocated", *total);
+    }
+    if (Status status = source.read(0, data); !status.ok()) return status.within(source.name);
+    if (Status status = dequantize_row(source.dtype, data.data(), first.data(), source.cols); !status.ok()) {
+      return status.within(source.name);
+    }
+    return std::unique_ptr<PackedWeight>(
+        std::make_unique<ReferenceWeight>(source.dtype, source.rows, source.cols, std::move(data)));
+  }
+
+  void embed(const EmbedParams& p) override {
+    const int64_t size = p.table->cols();
+    for (int64_t token = 0; token < p.num_tokens; ++token) {
+      p.table->decode_row(p.token_ids[token], p.out + token * size);
+      for (int64_t i = 0; i < size; ++i) p.out[token * size + i] *= p.scale;
+    }
+  }
+
+  void rms_norm(const RmsNormParams& p) override {
+    for (int64_t token = 0; token < p.num_tokens; ++token) {
+      const float* x = p.x + token * p.size;
+      double sum = 0.0;
+      for (int64_t i = 0; i < p.size; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+      const double factor = 1.0 / std::sqrt(sum / static_cast<double>(p.size) + static_cast<double>(p.eps));
+      for (int64_t i = 0; i < p.size; ++i) {
+        const double weight = static_cast<double>(p.weight[i]) + static_cast<double>(p.weight_offset);
+        p.out[token * p.size + i] = static_cast<float>(static_cast<double>(x[i]) * factor * weight);
+      }
+    }
+  }
+
+  void linear(const LinearParams& p) override {
+    std::vector<float> row(static_cast<size_t>(p.in_features));
+    for (const LinearOutput& output : p.outputs) {
+      for (int64_t n = 0; n < output.weight->rows(); ++n) {
+        output.weight->decode_row(n, row.data());
+        for (int64_t token = 0; token < p.num_tokens; ++token) {
+          const float* x = p.x + token * p.in_features;
+          double sum = output.bias == nullptr ? 0.0 : static_cast<double>(output.bias[n]);
+          for (int64_t k = 0; k < p.in_features; ++k) {
+            sum += static_cast<double>(x[k]) * static_cast<double>(row[static_cast<size_t>(k)]);
+          }
+          float& y = output.y[token * output.y_stride + n];
+          y = static_cast<float>(output.accumulate ? static_cast<double>(y) + sum : sum);
+        }
+      }
+    }
+  }
+
+  void rope_and_store_kv(const RopeStoreParams& p) override { reference_rope_and_store_kv(p); }
+  void paged_attention(const PagedAttentionParams& p) override { reference_paged_attention(p); }
+
+  void gated_activation(const GatedActivationParams& p) override {
+    for (int64_t i = 0; i < p.num_elements; ++i) {
+      p.out[i] = static_cast<float>(activate(p.activation, static_cast<double>(p.gate[i])) *
+                                    static_cast<double>(p.up[i]));
+    }
+  }
+
+  void add(const AddParams& p) override {
+    for (int64_t i = 0; i < p.num_elements; ++i) p.out[i] += p.x[i];
+  }
+
+  void softcap(const SoftcapParams& p) override {
+    const double cap = static_cast<double>(p.cap);
+    for (int64_t i = 0; i < p.num_elements; ++i) {
+      p.x[i] = static_cast<float>(cap * std::tanh(static_cast<double>(p.x[i]) / cap));
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_reference_backend() { return std::make_unique<ReferenceBackend>(); }
+
+}  // namespace headrace

@@ -1,1 +1,72 @@
-#include "cpu/kernels/isa.h"
+// Elementwise ops: each lane is a function of its own inputs, so any cut of an array gives the same values.
+#include "cpu/kernels/functions.h"
+#include "cpu/kernels/kernels.h"
+
+namespace headrace::HEADRACE_ISA_NAMESPACE {
+namespace {
+
+// out[i] = function(a[i], b[i]).
+template <class Function>
+HEADRACE_INLINE void map_pairs(const float* a, const float* b, int64_t count, float* out, Function function) {
+  int64_t i = 0;
+  for (; i + kPanel <= count; i += kPanel) store(out + i, function(load(a + i), load(b + i)));
+  if (i < count) {
+    store_partial(out + i, function(load_partial(a + i, count - i), load_partial(b + i, count - i)), count - i);
+  }
+}
+
+struct Silu {
+  HEADRACE_INLINE V16 apply(V16 x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
+};
+// 0.5 (1 + tanh u) is the logistic function of 2u: no cancellation for negative x.
+struct GeluTanh {
+  HEADRACE_INLINE V16 apply(V16 x) {
+    const V16 cubic = fma(mul(mul(x, x), x), set1(0.044715f), x);
+    const V16 minus_2u = mul(cubic, set1(-1.5957691216f));
+    return div(x, add(set1(1.0f), exp(minus_2u)));
+  }
+};
+struct GeluErf {
+  HEADRACE_INLINE V16 apply(V16 x) {
+    const V16 half_tail = mul(set1(0.5f), erfc(mul(abs(x), set1(0.70710678f))));
+    return mul(x, select_less(x, zero(), half_tail, sub(set1(1.0f), half_tail)));
+  }
+};
+struct Relu {
+  HEADRACE_INLINE V16 apply(V16 x) { return max(zero(), x); }
+};
+
+template <class Kind>
+void gate(const float* gate_values, const float* up, int64_t count, float* out) {
+  map_pairs(gate_values, up, count, out, [](V16 g, V16 u) __attribute__((always_inline)) {
+    return mul(Kind::apply(g), u);
+  });
+}
+
+}  // namespace
+
+// The numbers are those of Activation in tensor/op_params.h.
+void gated_activation(int32_t activation, const float* gate_values, const float* up, int64_t count, float* out) {
+  switch (activation) {
+    case 0: return gate<Silu>(gate_values, up, count, out);
+    case 1: return gate<GeluTanh>(gate_values, up, count, out);
+    case 2: return gate<GeluErf>(gate_values, up, count, out);
+    default: return gate<Relu>(gate_values, up, count, out);
+  }
+}
+
+void add(const float* x, int64_t count, float* out) {
+  map_pairs(x, out, count, out, [](V16 a, V16 b) __attribute__((always_inline)) { return add(a, b); });
+}
+
+void scale(float factor, int64_t count, float* x) {
+  const V16 f = set1(factor);
+  map_pairs(x, x, count, x, [f](V16 a, V16) __attribute__((always_inline)) { return mul(a, f); });
+}
+
+void softcap(float cap, int64_t count, float* x) {
+  const V16 c = set1(cap);
+  map_pairs(x, x, count, x, [c](V16 a, V16) __attribute__((always_inline)) { return mul(c, tanh(div(a, c))); });
+}
+
+}  // namespace headrace::HEADRACE_ISA_NAMESPACE
