@@ -37,7 +37,7 @@ class Tokenizer {
   };
 
   // tokenizer_json: the file's bytes, parsed here and not kept. tokenizer_config_json: the file beside it, or empty;
-  // it names bos, eos, pad and whether BOS is added when the first file leaves that open.
+  // it names bos, eos, pad and unk.
   // kMalformed: not JSON, a wrong type, an id out of range; kUnsupported: a component that is not known. The place
   // is a JSON pointer into the file.
   static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view tokenizer_json,

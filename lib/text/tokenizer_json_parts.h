@@ -1,0 +1,22 @@
+// Components of a tokenizer.json, each from its own object. An unknown component is kUnsupported at its "type".
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "text/decoder.h"
+#include "text/json_node.h"
+#include "text/normalizer.h"
+#include "text/pre_tokenizer.h"
+
+namespace headrace::text {
+
+Result<NormalizerPtr> read_normalizer(const JsonNode& node, int depth = 0);
+Result<PreTokenizerPtr> read_pre_tokenizer(const JsonNode& node, int depth = 0);
+// Adds what the post-processor puts before and behind a single text.
+Status read_post_processor(const JsonNode& node, std::vector<int32_t>& prefix, std::vector<int32_t>& suffix,
+                           int depth = 0);
+Result<Decoder> read_decoder(const JsonNode& node);
+
+}  // namespace headrace::text
