@@ -52,8 +52,26 @@ Result<std::vector<T>> array(const GgufFile& file, std::string_view key, std::st
   return out;
 }
 
+constexpr std::string_view kAlignmentKey = "general.alignment";
+
 bool is_shard_key(std::string_view key) {
   return key.starts_with("split.") || key == "general.alignment";
+}
+
+// Where the first part has an alignment of its own and a later one states none, writers disagree on whether
+// that part has the default or the first one's: its tensors could be read from the wrong place.
+Status check_alignments(const std::vector<GgufHeader>& headers,
+                        const std::vector<std::shared_ptr<ByteSource>>& sources) {
+  constexpr uint64_t kDefaultAlignment = 32;
+  const auto first = headers[0].metadata.find(kAlignmentKey);
+  if (first == headers[0].metadata.end() || first->second.as_u64() == kDefaultAlignment) return Status();
+  for (size_t i = 1; i < headers.size(); ++i) {
+    if (headers[i].tensors.empty() || headers[i].metadata.contains(kAlignmentKey)) continue;
+    return unsupported(sources[i]->name() + ": " + std::string(kAlignmentKey),
+                       "is absent, where the first part has {}: this part's own is unknown",
+                       first->second.to_display());
+  }
+  return Status();
 }
 
 // Keys of a later part join the first one's; the same key with another value would make the model ambiguous.
@@ -85,6 +103,7 @@ Result<std::shared_ptr<GgufFile>> GgufFile::open(std::vector<std::shared_ptr<Byt
     headers.push_back(header.take());
   }
   HEADRACE_RETURN_IF_ERROR(order_shards(&sources, &headers));
+  HEADRACE_RETURN_IF_ERROR(check_alignments(headers, sources));
 
   std::shared_ptr<GgufFile> file(new GgufFile());
   file->version_ = headers[0].version;

@@ -302,6 +302,13 @@ TEST_CASE("split models are whole or refused", "[gguf]") {
   refused({part(0, 2, "a", "v", 3), part(1, 2, "b")}, "split.tensors.count");  // a tensor missing
   refused({part(0, 2, "a"), gguf_header(0, 0).text()}, "split.count");         // a stranger
   refused({gguf_header(0, 0).text(), gguf_header(0, 0).text()}, "split.count");
+  Bytes first = gguf_header(1, 3);
+  first.string("split.no").type(GgufType::kU8).number<uint8_t>(0);
+  first.string("split.count").type(GgufType::kU8).number<uint8_t>(2);
+  first.key_u32("general.alignment", 64).tensor("a", {1}, kF32, 0).pad(64).zeros(4);
+  const auto unclear = open_parts({first.text(), part(1, 2, "b")});
+  CHECK(unclear.status().code() == StatusCode::kUnsupported);
+  CHECK(unclear.status().place() == "part1: general.alignment");
   CHECK(open_parts({}).status().code() == StatusCode::kInvalidArgument);
 }
 
