@@ -1,0 +1,239 @@
+// Paged attention against the reference, and its independence of neighbours, threads and unused slots.
+#include "op_cases.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace headrace::test {
+namespace {
+
+struct Sequence {
+  int32_t first_position;  // of its first row in the batch; earlier positions are cached already
+  int32_t num_rows;
+};
+
+struct Case {
+  KvDType dtype = KvDType::kF32;
+  int32_t head_dim = 64, kv_heads = 2, group = 1, block_size = 16;
+  std::vector<Sequence> sequences;
+  int32_t window = 0;
+  float softcap = 0.0f;
+  bool sinks = false;
+};
+
+// A batch whose cache holds random keys and values where positions are cached and NaN everywhere else.
+struct Batch {
+  explicit Batch(const Case& c_) : c(c_) {
+    layout = {c.dtype, c.kv_heads, c.head_dim, c.block_size};
+    num_heads = c.kv_heads * c.group;
+    int32_t blocks = 0, rows = 0;
+    for (const Sequence& s : c.sequences) {
+      blocks += (s.first_position + s.num_rows + c.block_size - 1) / c.block_size;
+      query_start.push_back(rows);
+      rows += s.num_rows;
+    }
+    query_start.push_back(rows);
+    num_blocks = blocks + 2;
+    std::vector<int32_t> ids(static_cast<size_t>(num_blocks));
+    std::iota(ids.begin(), ids.end(), 0);
+    std::shuffle(ids.begin(), ids.end(), std::mt19937(7));
+    cache.assign(static_cast<size_t>(num_blocks) * layout.block_bytes(), std::byte{0xff});  // NaN in every type
+    const auto reference = make_reference_backend();
+    size_t next_id = 0;
+    for (const Sequence& s : c.sequences) {
+      const int32_t length = s.first_position + s.num_rows;
+      std::vector<int32_t> table;
+      while (static_cast<int32_t>(table.size()) * c.block_size < length) table.push_back(ids[next_id++]);
+      store(*reference, table, length);
+      // Blocks that no row of the batch sees any more have left the table.
+      if (c.window > 0) {
+        const int32_t seen = std::max(0, s.first_position - c.window + 1);
+        for (int32_t block = 0; (block + 1) * c.block_size <= seen; ++block) table[static_cast<size_t>(block)] = -1;
+      }
+      tables.push_back(table);
+      for (int32_t i = 0; i < s.num_rows; ++i) positions.push_back(s.first_position + i);
+    }
+    q = random_floats(static_cast<size_t>(rows * num_heads * c.head_dim), 11);
+    sinks = random_floats(static_cast<size_t>(num_heads), 12);
+  }
+
+  void store(Backend& reference, const std::vector<int32_t>& table, int32_t length) {
+    const auto size = static_cast<size_t>(length * c.kv_heads * c.head_dim);
+    std::vector<float> k = random_floats(size, 20 + static_cast<uint32_t>(table[0])), v = random_floats(size, 40);
+    for (float x : v) largest_value = std::max(largest_value, std::fabs(static_cast<double>(x)));
+    for (size_t at = 0; at < size; at += static_cast<size_t>(c.head_dim)) {
+      double norm = 0.0;
+      for (size_t d = 0; d < static_cast<size_t>(c.head_dim); ++d) norm += static_cast<double>(k[at + d]) * static_cast<double>(k[at + d]);
+      longest_key = std::max(longest_key, std::sqrt(norm));
+    }
+    std::vector<int64_t> slots;
+    for (int32_t i = 0; i < length; ++i) {
+      slots.push_back(int64_t{table[static_cast<size_t>(i / c.block_size)]} * c.block_size + i % c.block_size);
+    }
+    RopeStoreParams p;
+    p.k = k.data();
+    p.v = v.data();
+    p.num_tokens = length;
+    p.layout = layout;
+    p.cache = cache.data();
+    p.slots = slots.data();
+    reference.rope_and_store_kv(p);
+  }
+
+  // Rows [begin, end) of sequence `seq`, or the whole batch for seq < 0.
+  std::vector<float> run(Backend& backend, int seq = -1, int32_t begin = 0, int32_t end = 0) const {
+    std::vector<int32_t> starts = query_start;
+    std::vector<const int32_t*> pointers;
+    for (const auto& table : tables) pointers.push_back(table.data());
+    int32_t first = 0;
+    if (seq >= 0) {
+      first = query_start[static_cast<size_t>(seq)] + begin;
+      starts = {0, end - begin};
+      pointers = {tables[static_cast<size_t>(seq)].data()};
+    }
+    std::vector<float> out(static_cast<size_t>(starts.back() * num_heads * c.head_dim), -7.0f);
+    PagedAttentionParams p;
+    p.q = q.data() + int64_t{first} * num_heads * c.head_dim;
+    p.out = out.data();
+    p.num_heads = num_heads;
+    p.num_seqs = static_cast<int32_t>(pointers.size());
+    p.query_start = starts.data();
+    p.block_tables = pointers.data();
+    p.positions = positions.data() + first;
+    p.layout = layout;
+    p.cache = cache.data();
+    p.scale = scale();
+    p.window = c.window;
+    p.logit_softcap = c.softcap;
+    p.sinks = c.sinks ? sinks.data() : nullptr;
+    backend.paged_attention(p);
+    return out;
+  }
+
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(c.head_dim)); }
+
+  // Scores err by the rounding of a product of head_dim terms and by that of the exponent's argument; twice that
+  // (numerator and denominator) is the relative error of a weight, to which the exponential, the sums over a chunk
+  // and the merges add; an output is a weighted mean of values.
+  std::vector<double> bound() const {
+    std::vector<double> out;
+    const size_t width = static_cast<size_t>(num_heads * c.head_dim);
+    for (size_t row = 0; row < positions.size(); ++row) {
+      double longest_query = 0.0;
+      for (int32_t h = 0; h < num_heads; ++h) {
+        double norm = 0.0;
+        for (int32_t d = 0; d < c.head_dim; ++d) {
+          const double x = static_cast<double>(q[row * width + static_cast<size_t>(h * c.head_dim + d)]);
+          norm += x * x;
+        }
+        longest_query = std::max(longest_query, std::sqrt(norm));
+      }
+      const double largest_score = longest_query * longest_key * static_cast<double>(scale());
+      double score_error = (c.head_dim + 6) * kUnit * largest_score;
+      if (c.softcap > 0.0f) score_error += 5e-7 * static_cast<double>(c.softcap);
+      const double chunks = positions[row] / 64 + 1;
+      const double error = 2.0 * score_error + 6e-7 + (64 + 4 * chunks) * 2 * kUnit;
+      out.insert(out.end(), width, error * largest_value * 1.02);  // 1.02: cached values are rounded
+    }
+    return out;
+  }
+
+  Case c;
+  KvLayout layout;
+  int32_t num_heads = 0, num_blocks = 0;
+  std::vector<int32_t> query_start, positions;
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<std::byte> cache;
+  std::vector<float> q, sinks;
+  double largest_value = 0.0, longest_key = 0.0;
+};
+
+void check(const Case& c, bool every_row_alone = true) {
+  INFO(kv_dtype_name(c.dtype) << " head_dim " << c.head_dim << " kv_heads " << c.kv_heads << " group " << c.group
+                              << " block " << c.block_size << " window " << c.window << " softcap " << c.softcap
+                              << " sinks " << c.sinks);
+  Batch batch(c);
+  const auto reference = make_reference_backend();
+  const std::vector<float> expected = batch.run(*reference);
+  const std::vector<double> bound = batch.bound();
+  const size_t width = static_cast<size_t>(batch.num_heads * c.head_dim);
+  for (Isa isa : available_isas()) {
+    INFO(isa_name(isa));
+    const auto one = cpu_backend(isa, 1), two = cpu_backend(isa, 2), three = cpu_backend(isa, 3);
+    const std::vector<float> out = batch.run(*one);
+    CHECK(worst(out, expected, bound) <= 1.0);
+    CHECK(same_bits(batch.run(*two), out));
+    CHECK(same_bits(batch.run(*three), out));
+    for (size_t seq = 0; seq < c.sequences.size(); ++seq) {
+      const int32_t rows = c.sequences[seq].num_rows;
+      const int32_t step = every_row_alone ? 1 : std::max(1, rows / 5);
+      for (int32_t row = 0; row < rows; row += step) {
+        const size_t at = static_cast<size_t>(batch.query_start[seq] + row) * width;
+        const std::vector<float> whole(out.begin() + static_cast<int64_t>(at), out.begin() + static_cast<int64_t>(at + width));
+        REQUIRE(same_bits(batch.run(row % 2 == 0 ? *one : *three, static_cast<int>(seq), row, row + 1), whole));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Attention agrees with the reference for every cache type, head size and group") {
+  const std::vector<Sequence> sequences = {{0, 1}, {0, 37}, {100, 5}, {63, 2}, {200, 1}};
+  for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
+    for (int32_t head_dim : {8, 16, 20, 32, 64, 80, 128, 256}) {
+      check({dtype, head_dim, 1, head_dim % 3 + 1, 16, sequences});
+    }
+    for (int32_t group = 1; group <= 8; ++group) check({dtype, 32, 2, group, 32, {{5, 9}, {70, 1}}});
+  }
+  check({KvDType::kF16, 64, 1, 64, 16, {{40, 3}}});  // one KV head for many query heads
+}
+
+TEST_CASE("Attention keeps to its window, softcap and sinks") {
+  for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kQ8}) {
+    for (int32_t window : {1, 7, 16, 100, 128}) {
+      check({dtype, 64, 2, 3, 16, {{0, 40}, {300, 20}, {127, 1}}, window});
+      check({dtype, 64, 2, 3, 64, {{0, 70}, {300, 20}}, window, 0.0f, true});
+    }
+    check({dtype, 64, 2, 2, 16, {{90, 30}}, 0, 20.0f});
+    check({dtype, 128, 1, 2, 16, {{600, 3}}, 0, 0.5f, true});
+  }
+}
+
+TEST_CASE("Attention over several splits does not depend on rows, threads or chunks") {
+  check({KvDType::kF16, 64, 2, 2, 16, {{1000, 70}, {511, 2}, {512, 1}}}, false);
+  check({KvDType::kQ8, 32, 1, 3, 32, {{2500, 12}}}, false);
+  check({KvDType::kF32, 80, 1, 1, 16, {{0, 600}}}, false);
+  check({KvDType::kBF16, 64, 1, 4, 16, {{1500, 6}}, 600, 0.0f, true}, false);
+}
+
+TEST_CASE("A NaN stays with the rows that see it") {
+  Batch batch({KvDType::kF32, 32, 1, 2, 16, {{0, 50}}});
+  for (Isa isa : available_isas()) {
+    const auto backend = cpu_backend(isa, 2);
+    const std::vector<float> clean = batch.run(*backend);
+    Batch dirty = batch;
+    // Position 30's value: rows before it must keep their bits, rows from it on must show it.
+    std::byte* head = dirty.cache.data() + static_cast<size_t>(dirty.tables[0][1]) * dirty.layout.block_bytes();
+    const float nan = NAN;
+    for (size_t d = 0; d < 32; ++d) {
+      std::memcpy(head + dirty.layout.half_bytes() + (14 * 32 + d) * 4, &nan, 4);
+    }
+    const std::vector<float> out = dirty.run(*backend);
+    const size_t edge = 30 * 64;
+    CHECK(std::memcmp(out.data(), clean.data(), edge * sizeof(float)) == 0);
+    CHECK(std::all_of(out.begin() + edge, out.end(), [](float x) { return std::isnan(x); }));
+  }
+}
+
+TEST_CASE("Attention of an empty batch does nothing") {
+  const auto backend = cpu_backend(Isa::kBaseline, 2);
+  PagedAttentionParams p;
+  const int32_t start[] = {0};
+  p.query_start = start;
+  p.num_heads = 2;
+  p.layout = {KvDType::kF16, 1, 64, 16};
+  backend->paged_attention(p);
+}
+
+}  // namespace headrace::test

@@ -1,0 +1,162 @@
+// Rotation and the store of keys and values against the reference, for every cache type.
+#include "op_cases.h"
+
+#include "ops/reference_backend.h"
+
+namespace headrace::test {
+namespace {
+
+struct Case {
+  KvDType dtype = KvDType::kF16;
+  int32_t head_dim = 64, kv_heads = 2, num_heads = 4, block_size = 16, rotary_dim = 64;
+  int64_t tokens = 5;
+  bool interleaved = false, norm = false;
+  int32_t first_position = 0;
+  float attention_factor = 1.0f;
+};
+
+struct Stored {
+  std::vector<float> q, k;
+  std::vector<std::byte> cache;
+};
+
+Stored run(Backend& backend, const Case& c, int64_t begin, int64_t end, const std::vector<std::byte>& before) {
+  const auto size = [&](int64_t heads) { return static_cast<size_t>(c.tokens * heads * c.head_dim); };
+  Stored s{random_floats(size(c.num_heads), 1), random_floats(size(c.kv_heads), 2), before};
+  const std::vector<float> v = random_floats(size(c.kv_heads), 3);
+  const std::vector<float> q_norm = random_floats(static_cast<size_t>(c.head_dim), 4);
+  const std::vector<float> k_norm = random_floats(static_cast<size_t>(c.head_dim), 5);
+  std::vector<float> inv_freq;
+  for (int32_t i = 0; i < c.rotary_dim / 2; ++i) {
+    inv_freq.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(c.rotary_dim)));
+  }
+  std::vector<int32_t> positions;
+  std::vector<int64_t> slots;
+  for (int64_t i = 0; i < c.tokens; ++i) {
+    positions.push_back(c.first_position + static_cast<int32_t>(i));
+    slots.push_back((i * 7 + 3) % (2 * c.block_size));  // 7 and the slots share no factor
+  }
+  RopeStoreParams p;
+  p.q = s.q.data() + begin * c.num_heads * c.head_dim;
+  p.k = s.k.data() + begin * c.kv_heads * c.head_dim;
+  p.v = v.data() + begin * c.kv_heads * c.head_dim;
+  p.num_tokens = end - begin;
+  p.num_heads = c.num_heads;
+  p.q_norm = c.norm ? q_norm.data() : nullptr;
+  p.k_norm = c.norm ? k_norm.data() : nullptr;
+  p.norm_eps = 1e-6f;
+  p.norm_weight_offset = 1.0f;
+  p.positions = positions.data() + begin;
+  p.inv_freq = c.rotary_dim == 0 ? nullptr : inv_freq.data();
+  p.rotary_dim = c.rotary_dim;
+  p.interleaved = c.interleaved;
+  p.attention_factor = c.attention_factor;
+  p.layout = {c.dtype, c.kv_heads, c.head_dim, c.block_size};
+  p.cache = s.cache.data();
+  p.slots = slots.data() + begin;
+  backend.rope_and_store_kv(p);
+  return s;
+}
+
+void check(const Case& c) {
+  INFO(kv_dtype_name(c.dtype) << " head_dim " << c.head_dim << " rotary " << c.rotary_dim << " interleaved "
+                              << c.interleaved << " norm " << c.norm << " position " << c.first_position);
+  const KvLayout layout{c.dtype, c.kv_heads, c.head_dim, c.block_size};
+  const std::vector<std::byte> empty(2 * layout.block_bytes(), std::byte{0x5a});
+  const auto reference = make_reference_backend();
+  const Stored expected = run(*reference, c, 0, c.tokens, empty);
+  // Normalised entries stay below 6 sigma times a weight of at most 6; a rotation rounds four times.
+  const double largest = c.norm ? 36.0 : 6.0;
+  const double float_bound = (c.norm ? c.head_dim / 16.0 + 12.0 : 6.0) * kUnit * largest * 1.5;
+  for (Isa isa : available_isas()) {
+    INFO(isa_name(isa));
+    const auto backend = cpu_backend(isa, 1);
+    const Stored got = run(*backend, c, 0, c.tokens, empty);
+    CHECK(worst(got.q, expected.q, std::vector<double>(got.q.size(), float_bound)) <= 1.0);
+    CHECK(worst(got.k, expected.k, std::vector<double>(got.k.size(), float_bound)) <= 1.0);
+    // A key that differs in its last float32 bits may round to the neighbouring code.
+    double step = 0.0;
+    switch (c.dtype) {
+      case KvDType::kF32: break;
+      case KvDType::kF16: step = largest * 1.5 * 0x1p-10; break;
+      case KvDType::kBF16: step = largest * 1.5 * 0x1p-7; break;
+      case KvDType::kQ8: step = largest * 1.5 / 127.0 * 2.0; break;
+    }
+    size_t different = 0, total = 0;
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      const auto slot = static_cast<int32_t>((t * 7 + 3) % (2 * c.block_size));
+      for (int32_t h = 0; h < c.kv_heads; ++h) {
+        const size_t at = static_cast<size_t>(slot / c.block_size) * layout.block_bytes() +
+                          static_cast<size_t>(h) * layout.head_bytes();
+        for (int32_t d = 0; d < c.head_dim; ++d, ++total) {
+          const int32_t offset = slot % c.block_size;
+          const double a = static_cast<double>(cached_key(layout, got.cache.data() + at, offset, d));
+          const double b = static_cast<double>(cached_key(layout, expected.cache.data() + at, offset, d));
+          different += a != b;
+          REQUIRE(std::fabs(a - b) <= float_bound + step);
+          // Values are not touched before they are stored: the same bits.
+          REQUIRE(cached_value(layout, got.cache.data() + at, offset, d) ==
+                  cached_value(layout, expected.cache.data() + at, offset, d));
+        }
+      }
+    }
+    // Only keys near a rounding boundary may differ.
+    if (c.dtype != KvDType::kF32) CHECK(different <= total / 50 + 2);
+    // Without arithmetic before the store, every byte is the reference's, unused slots included.
+    if (c.rotary_dim == 0 && !c.norm) CHECK(got.cache == expected.cache);
+
+    const auto three = cpu_backend(isa, 3);
+    const Stored threads = run(*three, c, 0, c.tokens, empty);
+    CHECK((same_bits(threads.q, got.q) && same_bits(threads.k, got.k) && threads.cache == got.cache));
+    std::vector<std::byte> cache = empty;
+    for (int64_t t = 0; t < c.tokens; ++t) cache = run(*backend, c, t, t + 1, cache).cache;
+    CHECK(cache == got.cache);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Rotation and store agree with the reference") {
+  for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
+    for (int32_t head_dim : {8, 16, 20, 32, 64, 80, 128, 256}) {
+      for (bool interleaved : {false, true}) {
+        check({dtype, head_dim, 2, 3, 16, head_dim, 11, interleaved, false, 1000});
+        check({dtype, head_dim, 1, 2, 32, head_dim / 2, 3, interleaved, true, 0, 1.3f});
+      }
+      check({dtype, head_dim, 2, 2, 16, 0, 20});
+    }
+  }
+  check({KvDType::kF32, 64, 1, 1, 16, 64, 4, false, false, 1000000});
+}
+
+TEST_CASE("Q8 keeps zeros, small, large and broken groups apart") {
+  for (Isa isa : available_isas()) {
+    const auto backend = cpu_backend(isa, 1);
+    const auto reference = make_reference_backend();
+    const KvLayout layout{KvDType::kQ8, 1, 160, 16};
+    std::vector<float> k = random_floats(160, 1), v = random_floats(160, 2);
+    for (size_t i = 0; i < 32; ++i) v[i] = 0.0f, v[32 + i] *= 1e-7f, v[64 + i] *= 1e7f;
+    v[100] = NAN;
+    v[130] = INFINITY;
+    const int64_t slot = 5;
+    std::vector<std::byte> caches[2];
+    for (int which = 0; which < 2; ++which) {
+      caches[which].assign(layout.block_bytes(), std::byte{0});
+      RopeStoreParams p;
+      std::vector<float> key = k;
+      p.k = key.data();
+      p.v = v.data();
+      p.num_tokens = 1;
+      p.layout = layout;
+      p.cache = caches[which].data();
+      p.slots = &slot;
+      (which == 0 ? *reference : *backend).rope_and_store_kv(p);
+    }
+    CHECK(caches[0] == caches[1]);
+    CHECK(cached_value(layout, caches[1].data(), 5, 3) == 0.0f);
+    CHECK(std::isnan(cached_value(layout, caches[1].data(), 5, 101)));
+    CHECK(std::isnan(cached_value(layout, caches[1].data(), 5, 159)));
+  }
+}
+
+}  // namespace headrace::test
