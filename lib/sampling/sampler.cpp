@@ -39,19 +39,36 @@ struct Distribution {
   float logprob(float logit) const { return static_cast<float>(static_cast<double>(logit) - max - log_sum); }
 };
 
+// Calls visit(first id, weights) with e^((logit - max) / temperature) of all tokens, in pieces that stay in the nearest
+// cache: their exponentials are computed side by side, and only additions have to wait for each other.
+constexpr size_t kPiece = 256;
+template <class Visit>
+void visit_weights(std::span<const float> logits, double max, double temperature, const Visit& visit) {
+  std::array<double, kPiece> piece;
+  for (size_t start = 0; start < logits.size(); start += kPiece) {
+    const size_t size = std::min(kPiece, logits.size() - start);
+    if (temperature == 1.0) {
+      for (size_t i = 0; i < size; ++i) piece[i] = portable_exp(static_cast<double>(logits[start + i]) - max);
+    } else {
+      for (size_t i = 0; i < size; ++i) {
+        piece[i] = portable_exp((static_cast<double>(logits[start + i]) - max) / temperature);
+      }
+    }
+    visit(start, std::span<const double>(piece.data(), size));
+  }
+}
+
+double sum_of(std::span<const double> weights) {
+  double sum = 0;
+  for (const double weight : weights) sum += weight;
+  return sum;
+}
+
 Result<Distribution> distribution_of(std::span<const float> logits) {
   HEADRACE_ASSIGN_OR_RETURN(const float max, highest(logits));
-  Distribution d{max, 0};
-  // In pieces, so that the exponentials are computed side by side and only the additions one after the other.
-  std::array<double, 256> piece;
   double sum = 0;
-  for (size_t start = 0; start < logits.size(); start += piece.size()) {
-    const size_t size = std::min(piece.size(), logits.size() - start);
-    for (size_t i = 0; i < size; ++i) piece[i] = portable_exp(static_cast<double>(logits[start + i]) - d.max);
-    for (size_t i = 0; i < size; ++i) sum += piece[i];
-  }
-  d.log_sum = std::log(sum);
-  return d;
+  visit_weights(logits, max, 1.0, [&](size_t, std::span<const double> weights) { sum += sum_of(weights); });
+  return Distribution{max, std::log(sum)};
 }
 
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, const Distribution& d, int32_t count) {
@@ -119,48 +136,81 @@ void adjust(Adjuster& adjuster, const SamplingParams& params, const TokenHistory
   for (const int32_t id : banned) adjuster.change(id, [](float) { return -kInfinity; });
 }
 
+// A draw when no filter is set: the cumulative weights at every piece, then inside one.
+int32_t draw_from_all(std::span<const float> logits, double max, double temperature, double uniform) {
+  std::vector<double> sums;
+  sums.reserve(logits.size() / kPiece + 1);
+  visit_weights(logits, max, temperature,
+                [&](size_t, std::span<const double> weights) { sums.push_back(sum_of(weights)); });
+  const double target = uniform * sum_of(sums);
+  double before = 0;
+  size_t chosen = 0;  // the last piece with weight, for a target that rounding put at the sum itself
+  for (size_t piece = 0; piece < sums.size(); ++piece) {
+    if (sums[piece] == 0.0) continue;
+    before += chosen < piece ? sums[chosen] : 0.0;
+    chosen = piece;
+    if (before + sums[piece] > target) break;
+  }
+  const size_t start = chosen * kPiece;
+  size_t last = 0;
+  visit_weights(logits.subspan(start, std::min(kPiece, logits.size() - start)), max, temperature,
+                [&](size_t, std::span<const double> weights) {
+                  double sum = before;
+                  for (size_t i = 0; i < weights.size(); ++i) {
+                    if (weights[i] == 0.0) continue;
+                    sum += weights[i];
+                    last = i;
+                    if (sum > target) break;
+                  }
+                });
+  return static_cast<int32_t>(start + last);
+}
+
 // The tokens that can still come, ascending by id.
 class Candidates {
  public:
-  // The top_k highest logits (0: all finite ones), with weights e^((logit - max) / temperature).
+  // The top_k highest logits (0: all that a later filter can keep), with weights e^((logit - max) / temperature).
   Candidates(std::span<const float> logits, float max, const SamplingParams& params) {
-    const auto key = [&](size_t id) { return order_key(logits[id]); };
-    const auto top_k = static_cast<size_t>(std::max(params.top_k, 0));
-    const bool cuts = top_k > 0 && top_k < logits.size();
-    Cut cut = cuts ? cut_at_count(logits.size(), key, top_k) : Cut();
-    const size_t room = cuts ? top_k : logits.size();
-    ids_.reserve(room);
-    logits_.reserve(room);
-    exponents_.reserve(room);
-    for (size_t id = 0; id < logits.size(); ++id) {
-      if (logits[id] == -kInfinity || (cuts && !cut.keeps(key(id)))) continue;
-      ids_.push_back(static_cast<int32_t>(id));
-      logits_.push_back(logits[id]);
-      exponents_.push_back(static_cast<double>(logits[id]) - static_cast<double>(max));
-    }
     const double temperature = params.temperature;
-    weights_.resize(ids_.size());
-    for (size_t i = 0; i < ids_.size(); ++i) {
-      exponents_[i] /= temperature;
-      weights_[i] = portable_exp(exponents_[i]);
+    const auto top_k = static_cast<size_t>(std::max(params.top_k, 0));
+    if (top_k > 0 && top_k < logits.size()) {
+      const auto key = [&](size_t id) { return order_key(logits[id]); };
+      Cut cut = cut_at_count(logits.size(), key, top_k);
+      for (size_t id = 0; id < logits.size(); ++id) {
+        if (logits[id] == -kInfinity || !cut.keeps(key(id))) continue;
+        add(id, logits[id], portable_exp((static_cast<double>(logits[id]) - static_cast<double>(max)) / temperature));
+      }
+      sum_ = sum_of(weights_);
+      return;
     }
+    visit_weights(logits, max, temperature,
+                  [&](size_t, std::span<const double> weights) { sum_ += sum_of(weights); });
+    // The entropy needs every token. Else those that min-p will drop are left out here, and those so light that all of
+    // them together weigh less than half of what top-p leaves over. The greatest weight is 1.
+    double least = 0;
+    if (params.typical_p >= 1.0f) {
+      const double spare = (1.0 - static_cast<double>(params.top_p)) * sum_;
+      least = std::max<double>(params.min_p, spare / (2.0 * static_cast<double>(logits.size())));
+    }
+    visit_weights(logits, max, temperature, [&](size_t start, std::span<const double> weights) {
+      for (size_t i = 0; i < weights.size(); ++i) {
+        if (weights[i] > 0 && weights[i] >= least) add(start + i, logits[start + i], weights[i]);
+      }
+    });
   }
 
-  void keep_typical(double p) {
-    // With x the exponents and Z the sum of weights: -log(probability) - entropy = sum(probability x) - x, log Z cancels.
-    double sum = 0;
+  void keep_typical(double p, double max, double temperature) {
+    // With x = (logit - max) / temperature and Z the sum of weights, -log(probability) - entropy is
+    // sum(probability x) - x: log Z cancels.
+    const auto exponent = [&](size_t i) { return (static_cast<double>(logits_[i]) - max) / temperature; };
     double weighted = 0;
-    for (size_t i = 0; i < ids_.size(); ++i) {
-      sum += weights_[i];
-      // An exponent may be -inf (tiny temperatures), its weight is then 0 and so is the product's limit.
-      weighted += weights_[i] > 0 ? weights_[i] * exponents_[i] : 0.0;
-    }
-    const double mean = weighted / sum;
-    keep_mass(p * sum, [&](size_t i) { return order_key(-static_cast<float>(std::abs(mean - exponents_[i]))); });
+    for (size_t i = 0; i < ids_.size(); ++i) weighted += weights_[i] > 0 ? weights_[i] * exponent(i) : 0.0;
+    const double mean = weighted / sum_;
+    keep_mass(p, [&](size_t i) { return order_key(-static_cast<float>(std::abs(mean - exponent(i)))); });
   }
 
   void keep_top_p(double p) {
-    keep_mass(p * sum_weights(), [&](size_t i) { return order_key(logits_[i]); });
+    keep_mass(p, [&](size_t i) { return order_key(logits_[i]); });
   }
 
   void keep_min_p(double p) {
@@ -170,7 +220,7 @@ class Candidates {
 
   // The first id whose cumulative weight exceeds uniform * sum.
   int32_t draw(double uniform) const {
-    const double target = uniform * sum_weights();
+    const double target = uniform * sum_of(weights_);
     double sum = 0;
     int32_t last = ids_[0];  // for a target that rounding put at the sum itself
     for (size_t i = 0; i < ids_.size(); ++i) {
@@ -183,16 +233,17 @@ class Candidates {
   }
 
  private:
-  double sum_weights() const {
-    double sum = 0;
-    for (const double weight : weights_) sum += weight;
-    return sum;
+  void add(size_t id, float logit, double weight) {
+    ids_.push_back(static_cast<int32_t>(id));
+    logits_.push_back(logit);
+    weights_.push_back(weight);
   }
 
   template <class Key>
-  void keep_mass(double target, const Key& key) {
-    Cut cut = cut_at_mass<double>(ids_.size(), key, [&](size_t i) { return weights_[i]; }, target);
+  void keep_mass(double p, const Key& key) {
+    Cut cut = cut_at_mass<double>(ids_.size(), key, [&](size_t i) { return weights_[i]; }, p * sum_);
     compact([&](size_t i) { return cut.keeps(key(i)); });
+    sum_ = sum_of(weights_);
   }
 
   template <class Keep>
@@ -202,20 +253,18 @@ class Candidates {
       if (!keep(i)) continue;
       ids_[kept] = ids_[i];
       logits_[kept] = logits_[i];
-      exponents_[kept] = exponents_[i];
       weights_[kept] = weights_[i];
       ++kept;
     }
     ids_.resize(kept);
     logits_.resize(kept);
-    exponents_.resize(kept);
     weights_.resize(kept);
   }
 
   std::vector<int32_t> ids_;
   std::vector<float> logits_;
-  std::vector<double> exponents_;  // log of the weights
   std::vector<double> weights_;
+  double sum_ = 0;  // of the weights, those left out here included
 };
 
 Status check_range(const char* field, float value, bool inside, const char* range) {
@@ -261,11 +310,17 @@ Result<SampledToken> Sampler::sample(std::span<float> logits, const TokenHistory
   if (params_.temperature == 0.0f) {
     sampled.token_id = static_cast<int32_t>(std::ranges::find(logits, max) - logits.begin());
   } else {
-    Candidates candidates(logits, max, params_);
-    if (params_.typical_p < 1.0f) candidates.keep_typical(params_.typical_p);
-    if (params_.top_p < 1.0f) candidates.keep_top_p(params_.top_p);
-    if (params_.min_p > 0.0f) candidates.keep_min_p(params_.min_p);
-    sampled.token_id = candidates.draw(uniform_draw(params_.seed, sample_index, position));
+    const double uniform = uniform_draw(params_.seed, sample_index, position);
+    const bool cuts = params_.top_k > 0 && static_cast<size_t>(params_.top_k) < logits.size();
+    if (!cuts && params_.typical_p >= 1.0f && params_.top_p >= 1.0f && params_.min_p <= 0.0f) {
+      sampled.token_id = draw_from_all(logits, max, params_.temperature, uniform);
+    } else {
+      Candidates candidates(logits, max, params_);
+      if (params_.typical_p < 1.0f) candidates.keep_typical(params_.typical_p, max, params_.temperature);
+      if (params_.top_p < 1.0f) candidates.keep_top_p(params_.top_p);
+      if (params_.min_p > 0.0f) candidates.keep_min_p(params_.min_p);
+      sampled.token_id = candidates.draw(uniform);
+    }
   }
   sampled.logprob = distribution.logprob(adjuster.original(sampled.token_id));
   return sampled;
