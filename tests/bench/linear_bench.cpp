@@ -1,0 +1,131 @@
+// Speed of block-format linear layers: GMAC/s with 512 rows (prefill), GB/s of weights with one row (decode).
+//   linear_bench [--threads N] [--isa NAME] [--rows N] [--type NAME]... [--seconds S] [--small]
+// Each number is the best of several short runs, quantization of the activations included.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cpu/cpu_backend.h"
+
+using namespace headrace;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Shape {
+  int64_t out, in;
+};
+
+std::optional<DType> type_named(const std::string& name) {
+  for (int32_t i = 0; i < static_cast<int32_t>(DType::kCount); ++i) {
+    if (dtype_name(static_cast<DType>(i)) == name) return static_cast<DType>(i);
+  }
+  return std::nullopt;
+}
+
+// Bytes whose float16 fields are small and finite wherever they lie: the top bit of each odd byte's exponent is clear.
+std::byte weight_byte(uint64_t offset) {
+  const uint64_t mixed = (offset + 1) * 0x9e3779b97f4a7c15ull;
+  return static_cast<std::byte>((mixed >> 56) & 0xbf);
+}
+
+double best_seconds(Backend& backend, const std::vector<std::unique_ptr<PackedWeight>>& weights, int64_t rows,
+                    const float* x, float* y, double seconds) {
+  double best = 1e30;
+  size_t next = 0;
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  do {
+    const PackedWeight& weight = *weights[next++ % weights.size()];
+    LinearOutput output{&weight, nullptr, y, weight.rows(), false};
+    LinearParams params;
+    params.x = x;
+    params.num_tokens = rows;
+    params.in_features = weight.cols();
+    params.outputs = std::span(&output, 1);
+    const auto start = Clock::now();
+    backend.linear(params);
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  } while (Clock::now() < end);
+  return best;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int threads = usable_processors();
+  double seconds = 0.15;
+  int64_t many_rows = 512;
+  bool small = false;
+  bool sixteen = false;
+  std::string isa;
+  std::vector<std::string> types = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0",   "Q2_K",   "Q3_K",  "Q4_K",
+                                    "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4", "IQ2_XXS", "IQ3_S"};
+  CLI::App app("Speed of block-format linear layers");
+  app.add_option("--threads", threads);
+  app.add_option("--isa", isa);
+  app.add_option("--rows", many_rows);
+  app.add_option("--type", types);
+  app.add_option("--seconds", seconds);
+  app.add_flag("--small", small, "one shape");
+  app.add_flag("--int16", sixteen, "16-bit activations");
+  CLI11_PARSE(app, argc, argv);
+
+  std::vector<Shape> shapes = {{1536, 1536}, {8960, 1536}, {1536, 8960}};
+  if (small) shapes = {{8960, 1536}};
+  std::mt19937 rng(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(static_cast<size_t>(many_rows) * 8960), y(static_cast<size_t>(many_rows) * 8960);
+  for (float& value : x) value = normal(rng);
+
+  for (const Isa each : available_isas()) {
+    if (!isa.empty() && isa != isa_name(each)) continue;
+    auto made = make_cpu_backend({each, threads});
+    if (!made.ok()) {
+      std::fprintf(stderr, "%s\n", made.status().to_string().c_str());
+      return 1;
+    }
+    Backend& backend = **made;
+    for (const std::string& name : types) {
+      const auto dtype = type_named(name);
+      if (!dtype) {
+        std::fprintf(stderr, "unknown type %s\n", name.c_str());
+        return 1;
+      }
+      std::printf("%-12s %-8s", std::string(isa_name(each)).c_str(), name.c_str());
+      for (const Shape& shape : shapes) {
+        WeightSource source{"weight", *dtype, shape.out, shape.in, [](uint64_t offset, std::span<std::byte> to) {
+                              for (size_t i = 0; i < to.size(); ++i) to[i] = weight_byte(offset + i);
+                              return Status();
+                            }};
+        PackOptions options;
+        if (sixteen) options.activations = ActivationType::kInt16;
+        // Enough copies that decoding reads memory, not a cache.
+        std::vector<std::unique_ptr<PackedWeight>> weights;
+        uint64_t bytes = 0;
+        while (bytes < (uint64_t{200} << 20)) {
+          auto packed = backend.pack(source, options);
+          if (!packed.ok()) {
+            std::fprintf(stderr, "%s\n", packed.status().to_string().c_str());
+            return 1;
+          }
+          bytes += (*packed)->bytes();
+          weights.push_back(packed.take());
+          if (weights.size() == 24) break;
+        }
+        const double many = best_seconds(backend, weights, many_rows, x.data(), y.data(), seconds);
+        const double one = best_seconds(backend, weights, 1, x.data(), y.data(), seconds);
+        std::printf("  [%5lld,%5lld] %7.1f GMAC/s %6.1f GB/s", static_cast<long long>(shape.out),
+                    static_cast<long long>(shape.in),
+                    static_cast<double>(many_rows * shape.out * shape.in) / many / 1e9,
+                    static_cast<double>(weights[0]->bytes()) / one / 1e9);
+        std::fflush(stdout);
+      }
+      std::printf("\n");
+    }
+  }
+  return 0;
+}
