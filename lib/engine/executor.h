@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "base/hash.h"
@@ -13,6 +14,10 @@
 #include "model/batch.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
+
+namespace headrace {
+class Model;
+}
 
 namespace headrace::engine {
 
@@ -29,6 +34,9 @@ class StepExecutor {
   virtual std::vector<KvLayout> kv_layouts(KvDType dtype, int32_t block_size) const = 0;
   // All that changes the meaning of cached keys and values beside the tokens and the layouts.
   virtual Hash128 kv_identity() const = 0;
+  // Of the backend: "cpu/avx2" and its threads.
+  virtual std::string_view backend_name() const { return "none"; }
+  virtual int num_threads() const { return 1; }
   // Runs the batch: writes keys and values to the batch's slots and logits [logits_rows, vocab_size] float32 (null when
   // no row is wanted). Row t depends on its own sequence alone. After a failure the slots hold anything.
   virtual Status run(const Batch& batch, KvCache& kv_cache, float* logits) = 0;
@@ -37,8 +45,10 @@ class StepExecutor {
 // A model as sessions and schedulers see it. Immutable but for the list of sessions; shared by all that use it.
 struct EngineModel {
   std::shared_ptr<StepExecutor> executor;
+  std::shared_ptr<const Model> model;                       // null where a test's executor stands alone
   std::shared_ptr<const text::Tokenizer> tokenizer;         // null: no text in or out
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: the model has none
+  Status no_chat_template;                                  // why chat_template is null
   std::vector<int32_t> end_of_generation_ids;               // ascending
 
   // Sessions whose idle cached values may be given up for a request that needs the room; a session's tokens are the

@@ -14,7 +14,6 @@ namespace headrace::engine {
 class Session;
 
 inline constexpr uint32_t kMaxSamples = 128;
-inline constexpr int32_t kMaxLogprobs = 128;
 
 // Copied by submit. Names of fields are the places of errors.
 struct RequestParams {

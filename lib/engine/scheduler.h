@@ -52,6 +52,9 @@ class Scheduler {
   // Afterwards submit and step give kFailedPrecondition.
   void shut_down();
 
+  // The laws of the books and of the pool, as debug builds check them after every step; kFailedPrecondition during one.
+  Status check_invariants();
+
  private:
   class Impl;
   explicit Scheduler(std::unique_ptr<Impl> impl);

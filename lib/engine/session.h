@@ -70,9 +70,9 @@ class Session : public std::enable_shared_from_this<Session> {
   };
   // Makes the session busy.
   Result<Lease> acquire(std::span<const int32_t> request_prompt);
-  // The request ended: `tokens` are prompt and output, `reply` its text; both empty when it left no output, and the
-  // session is then as before acquire. kv holds values of a prefix of `tokens` (of the prompt when they are empty).
-  void give_back(std::span<const int32_t> prompt, std::vector<int32_t> tokens, std::string reply, KvSequence kv);
+  // The request ended: `tokens` are prompt and output so far, the last num_output of them output, `reply` their text; kv
+  // holds values of a prefix of them. Without output the session is as before acquire.
+  void give_back(std::vector<int32_t> tokens, int64_t num_output, std::string reply, KvSequence kv);
 
   // For EngineModel: gives the cached values up unless the session is busy; false when there was nothing to give.
   bool shed();
@@ -80,11 +80,16 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   Session(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache, int32_t prefill_chunk);
+  static Result<std::shared_ptr<Session>> make(std::shared_ptr<const EngineModel> model,
+                                               std::shared_ptr<KvCache> kv_cache, const EngineOptions& options);
   Status check_idle() const;
-  Status check_tokens(std::span<const int32_t> tokens) const;
-  Status append_locked(std::span<const int32_t> tokens);
-  Result<std::vector<int32_t>> render_locked() const;
-  Status compute_locked(std::span<const int32_t> all_tokens, int64_t first_logits_row, float* logits);
+  // Whether `count` more tokens fit the context.
+  Status check_room(int64_t count) const;
+  Status append_checked(std::span<const int32_t> tokens);
+  Result<std::vector<int32_t>> render() const;
+  // Stores the values of all of `tokens` and computes the logits of the last num_logits of them.
+  Status compute(const std::vector<int32_t>& tokens, int64_t num_logits, float* logits);
+  Status reserve(int64_t num_tokens);
   void touch();
 
   std::shared_ptr<const EngineModel> model_;
@@ -92,7 +97,7 @@ class Session : public std::enable_shared_from_this<Session> {
   int32_t prefill_chunk_;
   std::atomic<uint64_t> last_used_{0};
 
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // guards what follows; held while evaluate computes
   bool busy_ = false;
   std::vector<int32_t> tokens_;
   std::vector<Message> messages_;

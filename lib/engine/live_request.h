@@ -1,0 +1,69 @@
+// A submitted request on its way: what was asked, the samples in the making, and what is still owed to the host.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/output_text.h"
+#include "engine/request.h"
+#include "kv/kv_cache.h"
+#include "sampling/sampler.h"
+#include "schedule/sequence.h"
+#include "text/stop_strings.h"
+
+namespace headrace::engine {
+
+using Clock = std::chrono::steady_clock;
+
+struct LiveRequest;
+
+// One of the n texts.
+struct Sample {
+  Sample(LiveRequest& owner, uint32_t sample_index, OutputText output)
+      : request(owner), index(sample_index), text(std::move(output)) {}
+
+  LiveRequest& request;
+  const uint32_t index;
+  schedule::Sequence sequence;
+  TokenHistory history;
+  OutputText text;
+  int64_t first_token_ns = 0;
+};
+
+// `cancelled` may be set from any thread; the rest belongs to submit and then to the stepping thread.
+struct LiveRequest {
+  LiveRequest(uint64_t request_id, RequestParams given, Sampler made) noexcept
+      : id(request_id), params(std::move(given)), sampler(std::move(made)) {}
+
+  const uint64_t id;
+  const RequestParams params;  // its prompt has moved to `prompt`
+  const Sampler sampler;
+  std::vector<int32_t> prompt;   // a session's tokens first
+  int64_t first_own = 0;         // where the request's own part of the prompt begins
+  KvSequence kv;                 // a session's values of a prefix of the prompt
+  std::vector<int32_t> end_ids;  // ascending: tokens that end a sample
+  std::optional<text::StopMatcher> stop_strings;
+  Clock::time_point submitted;
+  std::optional<Clock::time_point> deadline;
+
+  std::atomic<bool> cancelled{false};
+
+  std::vector<std::unique_ptr<Sample>> samples;  // the first alone until the prompt is computed, then n
+  uint32_t num_open = 0;                         // samples that have not ended
+  bool scheduled = false;
+  int64_t queue_ns = 0;
+  int64_t cached_tokens = 0;
+  std::vector<SampledToken> prompt_scores;  // of prompt[max(first_own, 1)...], as far as computed
+  bool prompt_sent = false;
+
+  bool wants_prompt_scores() const { return params.num_prompt_logprobs >= 0; }
+  int64_t since_submit_ns() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - submitted).count();
+  }
+};
+
+}  // namespace headrace::engine

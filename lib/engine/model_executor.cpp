@@ -1,0 +1,83 @@
+#include "engine/model_executor.h"
+
+#include <utility>
+
+#include "base/cpu_features.h"
+#include "cpu/cpu_backend.h"
+#include "model/forward.h"
+
+namespace headrace::engine {
+namespace {
+
+class ModelExecutor : public StepExecutor {
+ public:
+  ModelExecutor(std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend)
+      : model_(std::move(model)), backend_(std::move(backend)), forward_(model_->spec(), model_->weights(), *backend_) {}
+
+  int32_t vocab_size() const override { return model_->spec().vocab_size; }
+  int64_t max_context() const override { return model_->spec().max_position_embeddings; }
+  std::vector<KvLayout> kv_layouts(KvDType dtype, int32_t block_size) const override {
+    return headrace::kv_layouts(model_->spec(), dtype, block_size);
+  }
+  Hash128 kv_identity() const override { return model_->identity(); }
+  std::string_view backend_name() const override { return backend_->name(); }
+  int num_threads() const override { return backend_->num_threads(); }
+
+  Status run(const Batch& batch, KvCache& kv_cache, float* logits) override {
+    // Sessions and schedulers of one model take turns: a backend runs one op at a time.
+    const std::lock_guard lock(mutex_);
+    return forward_.run(batch, kv_cache, logits);
+  }
+
+ private:
+  const std::shared_ptr<const Model> model_;
+  const std::shared_ptr<Backend> backend_;
+  std::mutex mutex_;
+  ForwardPass forward_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
+  const auto isa = choose_isa(options.isa);
+  if (!isa.ok()) return isa.status().within("engine.isa");
+  CpuBackendOptions cpu;
+  cpu.isa = *isa;
+  cpu.num_threads = options.threads > 0 ? options.threads : usable_processors();
+  return make_cpu_backend(cpu);
+}
+
+PackOptions pack_options(const EngineOptions& options) {
+  PackOptions pack;
+  pack.activations = options.activations;
+  pack.decode_to_float = options.exact;
+  return pack;
+}
+
+Result<std::shared_ptr<const EngineModel>> load_engine_model(ModelSource source, const EngineOptions& options,
+                                                             LoadProgress progress) {
+  HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<Backend> backend, make_backend(options));
+  source.use_mmap = options.use_mmap;
+  ModelLoadOptions load;
+  load.pack = pack_options(options);
+  load.progress = std::move(progress);
+  HEADRACE_ASSIGN_OR_RETURN(auto model, Model::load(source, load, *backend));
+  return make_engine_model(std::move(model), std::move(backend));
+}
+
+std::shared_ptr<const EngineModel> make_engine_model(std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend) {
+  auto engine = std::make_shared<EngineModel>();
+  engine->tokenizer = model->tokenizer();
+  auto chat_template = model->chat_template();
+  if (chat_template.ok()) {
+    engine->chat_template = chat_template.take();
+  } else {
+    engine->no_chat_template = chat_template.status();
+  }
+  engine->end_of_generation_ids = model->end_of_generation_ids();
+  engine->model = model;
+  engine->executor = std::make_shared<ModelExecutor>(std::move(model), std::move(backend));
+  return engine;
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,27 @@
+// The executor of a loaded model, and how one gets there: backend, weights, tokenizer, template.
+#pragma once
+
+#include <memory>
+
+#include "engine/engine_options.h"
+#include "engine/executor.h"
+#include "model/model.h"
+#include "ops/backend.h"
+
+namespace headrace::engine {
+
+// The backend that the options name: the one place where backends are chosen. kInvalidArgument with "engine.isa" as
+// place for an instruction set that the machine lacks.
+Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options);
+
+// Pack options and load options as EngineOptions name them.
+PackOptions pack_options(const EngineOptions& options);
+
+// Loads a model onto a backend of its own. Errors are Model::load's and make_backend's.
+Result<std::shared_ptr<const EngineModel>> load_engine_model(ModelSource source, const EngineOptions& options,
+                                                             LoadProgress progress = {});
+
+// The same for a model that was loaded onto `backend`, which it must not share with another.
+std::shared_ptr<const EngineModel> make_engine_model(std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend);
+
+}  // namespace headrace::engine

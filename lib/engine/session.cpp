@@ -1,0 +1,340 @@
+#include "engine/session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/session_file.h"
+#include "text/utf8.h"
+
+namespace headrace::engine {
+namespace {
+
+// Rows that both token lists begin with, of the first `limit` of a.
+int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b, int64_t limit) {
+  const size_t size = std::min({a.size(), b.size(), static_cast<size_t>(std::max<int64_t>(limit, 0))});
+  return std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(size), b.begin()).first - a.begin();
+}
+
+int64_t now_unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+Status check_utf8(std::string_view text, const char* field) {
+  const size_t bad = text::utf8_invalid_offset(text);
+  if (bad == std::string_view::npos) return Status();
+  return invalid_argument(field, "is not UTF-8 at byte {}", bad);
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache, int32_t prefill_chunk)
+    : model_(std::move(model)),
+      kv_cache_(std::move(kv_cache)),
+      prefill_chunk_(std::max(prefill_chunk, 1)),
+      created_unix_seconds_(now_unix_seconds()),
+      kv_(kv_cache_->new_sequence()) {}
+
+Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<const EngineModel> model,
+                                               std::shared_ptr<KvCache> kv_cache, const EngineOptions& options) {
+  if (kv_cache) {
+    HEADRACE_RETURN_IF_ERROR(check_kv_cache(*model, *kv_cache));
+  } else {
+    HEADRACE_ASSIGN_OR_RETURN(kv_cache, make_kv_cache(*model, options));
+  }
+  return std::shared_ptr<Session>(new Session(std::move(model), std::move(kv_cache), options.prefill_chunk));
+}
+
+Result<std::shared_ptr<Session>> Session::create(std::shared_ptr<const EngineModel> model,
+                                                 std::shared_ptr<KvCache> kv_cache, const EngineOptions& options) {
+  HEADRACE_ASSIGN_OR_RETURN(auto session, make(std::move(model), std::move(kv_cache), options));
+  session->model_->register_session(session);
+  return session;
+}
+
+Status Session::check_idle() const {
+  if (busy_) return failed_precondition("session", "a request uses it");
+  return Status();
+}
+
+Status Session::check_room(int64_t count) const {
+  const int64_t limit = context_limit(*model_, *kv_cache_);
+  const auto held = static_cast<int64_t>(tokens_.size());
+  if (count > limit - held) {
+    return resource_exhausted("session", "{} tokens and {} more exceed the context of {}", held, count, limit);
+  }
+  return Status();
+}
+
+void Session::touch() {
+  last_used_.store(static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()),
+                   std::memory_order_relaxed);
+}
+
+Status Session::append_checked(std::span<const int32_t> tokens) {
+  HEADRACE_RETURN_IF_ERROR(check_idle());
+  if (!messages_.empty()) return failed_precondition("session", "is a conversation of messages");
+  const int32_t vocab_size = model_->executor->vocab_size();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocab_size) {
+      return invalid_argument(fmt::format("tokens[{}]", i), "{} is no token id; the vocabulary has {}", tokens[i],
+                              vocab_size);
+    }
+  }
+  HEADRACE_RETURN_IF_ERROR(check_room(static_cast<int64_t>(tokens.size())));
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  touch();
+  return Status();
+}
+
+Status Session::append_tokens(std::span<const int32_t> tokens) {
+  const std::lock_guard lock(mutex_);
+  return append_checked(tokens);
+}
+
+Status Session::append_text(std::string_view text, text::EncodeOptions encode_options) {
+  if (!model_->tokenizer) return not_found("tokenizer", "the model has none");
+  HEADRACE_ASSIGN_OR_RETURN(const auto tokens, model_->tokenizer->encode(text, encode_options));
+  const std::lock_guard lock(mutex_);
+  return append_checked(tokens);
+}
+
+Status Session::append_message(std::string_view role, std::string_view content) {
+  if (!model_->tokenizer) return not_found("tokenizer", "the model has none");
+  if (!model_->chat_template) {
+    if (!model_->no_chat_template.ok()) return model_->no_chat_template;
+    return not_found("chat_template", "the model has none");
+  }
+  if (role.empty()) return invalid_argument("role", "is empty");
+  HEADRACE_RETURN_IF_ERROR(check_utf8(role, "role"));
+  HEADRACE_RETURN_IF_ERROR(check_utf8(content, "content"));
+  const std::lock_guard lock(mutex_);
+  HEADRACE_RETURN_IF_ERROR(check_idle());
+  if (messages_.empty() && !tokens_.empty()) {
+    return failed_precondition("session", "has {} tokens that no message made; rewind to 0 to start a conversation",
+                               tokens_.size());
+  }
+  messages_.push_back({std::string(role), std::string(content)});
+  touch();
+  return Status();
+}
+
+std::vector<int32_t> Session::tokens() const {
+  const std::lock_guard lock(mutex_);
+  return tokens_;
+}
+
+std::vector<Session::Message> Session::messages() const {
+  const std::lock_guard lock(mutex_);
+  return messages_;
+}
+
+bool Session::busy() const {
+  const std::lock_guard lock(mutex_);
+  return busy_;
+}
+
+Result<std::vector<int32_t>> Session::render() const {
+  auto messages = nlohmann::ordered_json::array();
+  for (const Message& message : messages_) messages.push_back({{"role", message.role}, {"content", message.content}});
+  text::RenderOptions options;
+  options.now_unix_seconds = created_unix_seconds_;
+  HEADRACE_ASSIGN_OR_RETURN(const auto prompt, model_->chat_template->render(messages, nullptr, nullptr, options));
+  std::vector<text::Tokenizer::Span> spans;
+  for (const text::RenderedSpan& span : prompt.spans) {
+    spans.push_back({std::string_view(prompt.text).substr(span.begin, span.end - span.begin), !span.is_content});
+  }
+  return model_->tokenizer->encode_spans(spans, false);
+}
+
+Status Session::reserve(int64_t num_tokens) {
+  for (;;) {
+    Status status = kv_cache_->reserve(kv_, num_tokens);
+    if (status.code() != StatusCode::kResourceExhausted) return status;
+    // This session's lock is held, so shed() passes over it.
+    if (!model_->shed_idle_session(*kv_cache_)) return status;
+  }
+}
+
+Status Session::compute(const std::vector<int32_t>& tokens, int64_t num_logits, float* logits) {
+  const auto size = static_cast<int64_t>(tokens.size());
+  const int64_t first_logits = size - num_logits;
+  const auto vocab_size = static_cast<int64_t>(model_->executor->vocab_size());
+  // Values of rows whose logits are wanted must be computed, not found.
+  if (kv_.num_tokens() == 0) kv_cache_->match_prefix(kv_, tokens, first_logits);
+  while (kv_.num_tokens() < size) {
+    const int64_t start = kv_.num_tokens();
+    const int64_t end = std::min<int64_t>(size, start + prefill_chunk_);
+    HEADRACE_RETURN_IF_ERROR(reserve(end));
+    Batch batch;
+    batch.query_start = {0, static_cast<int32_t>(end - start)};
+    batch.block_tables = {kv_.block_ids().data()};
+    const int64_t first_row = std::max(start, first_logits);
+    for (int64_t position = start; position < end; ++position) {
+      batch.token_ids.push_back(tokens[static_cast<size_t>(position)]);
+      batch.positions.push_back(static_cast<int32_t>(position));
+      batch.slots.push_back(kv_cache_->slot(kv_, position));
+      if (position >= first_row) batch.logits_rows.push_back(static_cast<int32_t>(position - start));
+    }
+    float* out = batch.logits_rows.empty() ? nullptr : logits + (first_row - first_logits) * vocab_size;
+    HEADRACE_RETURN_IF_ERROR(model_->executor->run(batch, *kv_cache_, out));
+    HEADRACE_RETURN_IF_ERROR(kv_cache_->commit(kv_, tokens, end));
+  }
+  return Status();
+}
+
+Status Session::evaluate(std::span<const int32_t> tokens, float* logits) {
+  const std::lock_guard lock(mutex_);
+  const auto before = static_cast<int64_t>(tokens_.size());
+  const int64_t cached_before = kv_.num_tokens();
+  HEADRACE_RETURN_IF_ERROR(append_checked(tokens));
+  const int64_t num_logits = logits != nullptr ? static_cast<int64_t>(tokens.size()) : 0;
+  Status status = compute(tokens_, num_logits, logits);
+  if (!status.ok()) {
+    tokens_.resize(static_cast<size_t>(before));
+    kv_cache_->rewind(kv_, std::min(cached_before, kv_.num_tokens()));
+  }
+  return status;
+}
+
+Result<std::shared_ptr<Session>> Session::fork() const {
+  std::shared_ptr<Session> copy;
+  {
+    const std::lock_guard lock(mutex_);
+    HEADRACE_RETURN_IF_ERROR(check_idle());
+    copy.reset(new Session(model_, kv_cache_, prefill_chunk_));
+    copy->tokens_ = tokens_;
+    copy->messages_ = messages_;
+    copy->created_unix_seconds_ = created_unix_seconds_;
+    copy->kv_ = kv_cache_->fork(kv_);
+    copy->touch();
+  }
+  model_->register_session(copy);
+  return copy;
+}
+
+Status Session::rewind(int64_t num_tokens) {
+  const std::lock_guard lock(mutex_);
+  HEADRACE_RETURN_IF_ERROR(check_idle());
+  if (num_tokens < 0 || num_tokens > static_cast<int64_t>(tokens_.size())) {
+    return invalid_argument("num_tokens", "{} is not in [0, {}]", num_tokens, tokens_.size());
+  }
+  tokens_.resize(static_cast<size_t>(num_tokens));
+  messages_.clear();
+  if (kv_.num_tokens() > num_tokens) kv_cache_->rewind(kv_, num_tokens);
+  touch();
+  return Status();
+}
+
+Status Session::save(const std::string& path) const {
+  const std::lock_guard lock(mutex_);
+  HEADRACE_RETURN_IF_ERROR(check_idle());
+  SessionRecord record;
+  record.identity = model_->executor->kv_identity();
+  record.created_unix_seconds = created_unix_seconds_;
+  record.tokens = tokens_;
+  for (const Message& message : messages_) record.messages.emplace_back(message.role, message.content);
+  record.num_cached = kv_.num_tokens();
+  return replace_file(path, [&](const WriteBytes& write) -> Status {
+    HEADRACE_RETURN_IF_ERROR(write_session_record(record, write));
+    if (record.num_cached == 0) return Status();
+    return kv_cache_->save(kv_, tokens_, write);
+  });
+}
+
+Result<std::shared_ptr<Session>> Session::restore(std::shared_ptr<const EngineModel> model,
+                                                  std::shared_ptr<KvCache> kv_cache, const EngineOptions& options,
+                                                  const std::shared_ptr<ByteSource>& source) {
+  HEADRACE_ASSIGN_OR_RETURN(auto session, make(std::move(model), std::move(kv_cache), options));
+  const std::string& name = source->name();
+  HEADRACE_ASSIGN_OR_RETURN(OpenedSessionFile opened, open_session_file(source));
+  SessionRecord& record = opened.record;
+  if (record.identity != session->model_->executor->kv_identity()) {
+    return failed_precondition(name, "the session is of another model");
+  }
+  const int32_t vocab_size = session->model_->executor->vocab_size();
+  const auto stray = std::find_if(record.tokens.begin(), record.tokens.end(),
+                                  [&](int32_t id) { return id < 0 || id >= vocab_size; });
+  if (stray != record.tokens.end()) return malformed(name, "{} is no token id", *stray);
+  HEADRACE_RETURN_IF_ERROR(session->check_room(static_cast<int64_t>(record.tokens.size())));
+  for (auto& [role, content] : record.messages) {
+    if (text::utf8_invalid_offset(role) != std::string::npos || text::utf8_invalid_offset(content) != std::string::npos) {
+      return malformed(name, "a message is not UTF-8");
+    }
+    session->messages_.push_back({std::move(role), std::move(content)});
+  }
+  if (opened.values) {
+    for (;;) {
+      auto restored = session->kv_cache_->restore(*opened.values);
+      if (restored.ok()) {
+        const auto cached = std::span<const int32_t>(record.tokens).first(static_cast<size_t>(record.num_cached));
+        if (!std::equal(cached.begin(), cached.end(), restored->token_ids.begin(), restored->token_ids.end())) {
+          return malformed(name, "the cached values are of other tokens");
+        }
+        session->kv_ = std::move(restored->sequence);
+        break;
+      }
+      if (restored.status().code() != StatusCode::kResourceExhausted ||
+          !session->model_->shed_idle_session(*session->kv_cache_)) {
+        return restored.status();
+      }
+    }
+  }
+  session->tokens_ = std::move(record.tokens);
+  session->created_unix_seconds_ = record.created_unix_seconds;
+  session->touch();
+  session->model_->register_session(session);
+  return session;
+}
+
+Result<Session::Lease> Session::acquire(std::span<const int32_t> request_prompt) {
+  const std::lock_guard lock(mutex_);
+  HEADRACE_RETURN_IF_ERROR(check_idle());
+  Lease lease;
+  if (messages_.empty()) {
+    lease.prompt = tokens_;
+    lease.first_own = static_cast<int64_t>(tokens_.size());
+    lease.prompt.insert(lease.prompt.end(), request_prompt.begin(), request_prompt.end());
+  } else {
+    if (!request_prompt.empty()) {
+      return invalid_argument("prompt", "the session's messages are the prompt; append a message instead");
+    }
+    HEADRACE_ASSIGN_OR_RETURN(lease.prompt, render());
+  }
+  // Drawing needs the logits of the last prompt token, so its values are always computed.
+  const int64_t useful =
+      std::min(common_prefix(tokens_, lease.prompt, kv_.num_tokens()), static_cast<int64_t>(lease.prompt.size()) - 1);
+  lease.kv = std::move(kv_);
+  kv_ = kv_cache_->new_sequence();
+  kv_cache_->rewind(lease.kv, std::max<int64_t>(useful, 0));
+  busy_ = true;
+  touch();
+  return lease;
+}
+
+void Session::give_back(std::vector<int32_t> tokens, int64_t num_output, std::string reply, KvSequence kv) {
+  const std::lock_guard lock(mutex_);
+  if (num_output > 0) {
+    tokens_ = std::move(tokens);
+    if (!messages_.empty()) messages_.push_back({"assistant", std::move(reply)});
+  } else {
+    kv_cache_->rewind(kv, common_prefix(tokens_, tokens, kv.num_tokens()));
+  }
+  // Room reserved beyond the stored positions goes back too.
+  kv_cache_->rewind(kv, kv.num_tokens());
+  kv_ = std::move(kv);
+  busy_ = false;
+  touch();
+}
+
+bool Session::shed() {
+  // A session that computes or is being changed is in use.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || busy_ || kv_.block_ids().empty()) return false;
+  kv_cache_->release(kv_);
+  return true;
+}
+
+}  // namespace headrace::engine

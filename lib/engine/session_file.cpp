@@ -1,0 +1,146 @@
+#include "engine/session_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+
+#include <nlohmann/json.hpp>
+
+namespace headrace::engine {
+namespace {
+
+constexpr char kMagic[8] = {'H', 'D', 'R', 'S', 'E', 'S', 'S', '\0'};
+constexpr size_t kHeaderBytes = 8 + 4 + 4 + 8 + 16;
+// A conversation's text and tokens; far above any context, and a bound on what a damaged size can cost.
+constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 30;
+
+void put(std::vector<std::byte>& out, uint64_t value, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) out.push_back(static_cast<std::byte>(value >> (8 * i)));
+}
+
+uint64_t get(const std::byte* bytes, size_t count) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < count; ++i) value |= static_cast<uint64_t>(bytes[i]) << (8 * i);
+  return value;
+}
+
+Result<SessionRecord> parse_record(const std::string& text, const std::string& name) {
+  SessionRecord record;
+  try {
+    const auto json = nlohmann::json::parse(text);
+    record.identity.low = json.at("identity").at(0).get<uint64_t>();
+    record.identity.high = json.at("identity").at(1).get<uint64_t>();
+    record.created_unix_seconds = json.at("created_unix_seconds").get<int64_t>();
+    record.tokens = json.at("tokens").get<std::vector<int32_t>>();
+    for (const auto& message : json.at("messages")) {
+      record.messages.emplace_back(message.at(0).get<std::string>(), message.at(1).get<std::string>());
+    }
+    record.num_cached = json.at("num_cached").get<int64_t>();
+  } catch (const nlohmann::json::exception& e) {
+    return malformed(name, "the session's record cannot be read: {}", e.what());
+  }
+  if (record.num_cached < 0 || record.num_cached > static_cast<int64_t>(record.tokens.size())) {
+    return malformed(name, "values of {} tokens, but there are {}", record.num_cached, record.tokens.size());
+  }
+  return record;
+}
+
+std::string errno_text() { return std::generic_category().message(errno); }
+
+}  // namespace
+
+Status write_session_record(const SessionRecord& record, const WriteBytes& write) {
+  nlohmann::json json;
+  json["identity"] = {record.identity.low, record.identity.high};
+  json["created_unix_seconds"] = record.created_unix_seconds;
+  json["tokens"] = record.tokens;
+  json["messages"] = nlohmann::json::array();
+  for (const auto& [role, content] : record.messages) json["messages"].push_back({role, content});
+  json["num_cached"] = record.num_cached;
+  std::string text;
+  try {
+    text = json.dump();
+  } catch (const nlohmann::json::exception& e) {
+    return internal_error("session", "cannot be written: {}", e.what());
+  }
+  const Hash128 checksum = hash128(text.data(), text.size());
+  std::vector<std::byte> header;
+  for (const char c : kMagic) header.push_back(static_cast<std::byte>(c));
+  put(header, kSessionFileVersion, 4);
+  put(header, 0, 4);
+  put(header, text.size(), 8);
+  put(header, checksum.low, 8);
+  put(header, checksum.high, 8);
+  HEADRACE_RETURN_IF_ERROR(write(header));
+  return write(std::as_bytes(std::span<const char>(text)));
+}
+
+Result<OpenedSessionFile> open_session_file(const std::shared_ptr<ByteSource>& source) {
+  const std::string& name = source->name();
+  std::array<std::byte, kHeaderBytes> header;
+  if (source->size() < header.size()) return malformed(name, "{} bytes are no saved session", source->size());
+  HEADRACE_RETURN_IF_ERROR(source->read(0, header));
+  if (std::memcmp(header.data(), kMagic, sizeof kMagic) != 0) return malformed(name, "is no saved session");
+  const uint64_t version = get(header.data() + 8, 4);
+  if (version != kSessionFileVersion) {
+    return failed_precondition(name, "was written in version {}, this library reads {}", version, kSessionFileVersion);
+  }
+  if (get(header.data() + 12, 4) != 0) return malformed(name, "reserved bytes are not zero");
+  const uint64_t size = get(header.data() + 16, 8);
+  if (size > kMaxRecordBytes || size > source->size() - header.size()) {
+    return malformed(name, "a record of {} bytes does not fit a file of {}", size, source->size());
+  }
+  std::string text(static_cast<size_t>(size), '\0');
+  HEADRACE_RETURN_IF_ERROR(source->read(header.size(), std::as_writable_bytes(std::span<char>(text))));
+  const Hash128 checksum{get(header.data() + 24, 8), get(header.data() + 32, 8)};
+  if (hash128(text.data(), text.size()) != checksum) return malformed(name, "the record's checksum does not fit");
+
+  OpenedSessionFile opened;
+  HEADRACE_ASSIGN_OR_RETURN(opened.record, parse_record(text, name));
+  const uint64_t start = header.size() + size;
+  const uint64_t rest = source->size() - start;
+  if (opened.record.num_cached == 0) {
+    if (rest != 0) return malformed(name, "{} bytes follow the record", rest);
+    return opened;
+  }
+  opened.values = open_reader(
+      rest,
+      [source, start](uint64_t offset, std::byte* destination, uint64_t bytes) {
+        return source->read(start + offset, {destination, static_cast<size_t>(bytes)}).ok();
+      },
+      name, {});
+  return opened;
+}
+
+Status replace_file(const std::string& path, const std::function<Status(const WriteBytes&)>& fill) {
+  if (path.empty() || path.find('\0') != std::string::npos) return invalid_argument("path", "is no file name");
+  std::string beside = path + ".XXXXXX";
+  const int descriptor = ::mkostemp(beside.data(), O_CLOEXEC);
+  if (descriptor < 0) return io_error(path, "no file can be made beside it: {}", errno_text());
+  const auto write = [&](std::span<const std::byte> bytes) -> Status {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(descriptor, bytes.data(), std::min<size_t>(bytes.size(), size_t{1} << 30));
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return io_error(path, "cannot be written: {}", errno_text());
+      bytes = bytes.subspan(static_cast<size_t>(written));
+    }
+    return Status();
+  };
+  Status status = fill(write);
+  if (status.ok() && ::fsync(descriptor) != 0) status = io_error(path, "cannot be written: {}", errno_text());
+  if (::close(descriptor) != 0 && status.ok()) status = io_error(path, "cannot be written: {}", errno_text());
+  if (status.ok() && ::rename(beside.c_str(), path.c_str()) != 0) {
+    status = io_error(path, "cannot be replaced: {}", errno_text());
+  }
+  if (!status.ok()) ::unlink(beside.c_str());
+  return status;
+}
+
+}  // namespace headrace::engine

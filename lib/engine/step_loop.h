@@ -1,0 +1,102 @@
+// The step: plan, reserve, run, commit or roll back. Knows nothing of threads.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/event.h"
+#include "engine/executor.h"
+#include "engine/live_request.h"
+#include "engine/scheduler.h"
+#include "schedule/request_queue.h"
+#include "schedule/step_plan.h"
+
+namespace headrace::engine {
+
+// One thread at a time.
+class StepLoop {
+ public:
+  StepLoop(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache, schedule::StepLimits limits);
+  ~StepLoop();
+
+  // May be called again with the same request after it threw.
+  void accept(const std::shared_ptr<LiveRequest>& request);
+  // Ends what was cancelled or is late, then runs one forward pass if there is anything to run.
+  void step();
+  // Ends every request without an event; blocks and sessions are given back.
+  void tear_down();
+  // The same for a request that no loop accepted.
+  static void abandon(LiveRequest& request);
+
+  // Events not handed on yet, in order.
+  std::list<std::shared_ptr<const Event>>& events() { return events_; }
+  const SchedulerStats& stats() const { return stats_; }
+  // Requests accepted and never scheduled.
+  int64_t num_unscheduled() const { return num_unscheduled_; }
+  // The laws of the books and of the pool.
+  Status check_invariants() const;
+
+ private:
+  // A sequence's part of the step.
+  struct Entry {
+    Sample* sample = nullptr;
+    schedule::StepGrant grant;
+    int64_t start = 0;         // position of its first row
+    size_t first_logits = 0;   // index of its first row of logits
+    bool decoding = false;
+  };
+
+  void reap();
+  void plan();
+  void plan_running(schedule::StepBudget& budget, bool& short_of_room);
+  void admit(schedule::StepBudget& budget);
+  bool make_room_for(Sample& sample);
+  bool shed_waiting(const Sample& keep);
+  void preempt(Sample& sample);
+  void mark_scheduled(LiveRequest& request);
+
+  void build_batch();
+  void run_batch();
+  void commit(const Entry& entry);
+  Status score_prompt(const Entry& entry);
+  void draw_first(Sample& root, std::span<float> row);
+  bool draw(Sample& sample, std::span<float> row);
+
+  void emit(Event event, const LiveRequest& request, uint32_t index);
+  void emit_text(Sample& sample);
+  void emit_prompt(LiveRequest& request);
+  void finish(LiveRequest& request, uint32_t index, FinishReason reason);
+  void finish_open(LiveRequest& request, FinishReason reason);
+  void fail(LiveRequest& request, Status status);
+  void let_go(Sample& sample, schedule::SequenceState state, bool keep_output);
+  void forget_if_ended(LiveRequest& request);
+  void recover(const Status& status);
+
+  std::unique_ptr<Sample> make_sample(LiveRequest& request, uint32_t index) const;
+  static schedule::StepDemand demand_of(const Sample& sample);
+  int64_t running_slots() const;
+  static Sample& sample_of(const schedule::Sequence& sequence, const std::map<uint64_t, std::shared_ptr<LiveRequest>>& all);
+
+  const std::shared_ptr<const EngineModel> model_;
+  const std::shared_ptr<KvCache> kv_cache_;
+  const schedule::StepLimits limits_;
+  const int64_t context_limit_;
+
+  std::map<uint64_t, std::shared_ptr<LiveRequest>> requests_;  // that have not ended
+  schedule::RequestQueue queue_;
+  std::vector<Sample*> running_;
+  std::vector<Entry> entries_;  // of the step being made
+  Batch batch_;
+  std::vector<float> logits_;
+  std::vector<float> row_;
+  std::list<std::shared_ptr<const Event>> events_;
+  std::vector<std::shared_ptr<LiveRequest>> ended_;  // in this step; references to them are still around
+  int64_t num_unscheduled_ = 0;
+  SchedulerStats stats_;
+};
+
+}  // namespace headrace::engine
