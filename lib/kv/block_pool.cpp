@@ -26,9 +26,8 @@ Status BlockPool::allocate(const std::vector<KvLayout>& layers, int32_t num_bloc
   }
   try {
     regions_.reserve(layers.size());
-    states_.resize(static_cast<size_t>(num_blocks));
   } catch (const std::bad_alloc&) {
-    return out_of_memory("kv cache", "no memory for the states of {} blocks", num_blocks);
+    return out_of_memory("kv cache", "no memory for {} layers", layers.size());
   }
   for (const KvLayout& layout : layers) {
     const size_t size = layout.block_bytes() * static_cast<size_t>(num_blocks);
@@ -38,6 +37,11 @@ Status BlockPool::allocate(const std::vector<KvLayout>& layers, int32_t num_bloc
                            regions_.size(), total);
     }
     regions_.push_back({static_cast<std::byte*>(data), size, layout.block_bytes()});
+  }
+  try {
+    states_.resize(static_cast<size_t>(num_blocks));
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("kv cache", "no memory for the states of {} blocks", num_blocks);
   }
   num_blocks_ = num_blocks;
   bytes_ = total;

@@ -49,7 +49,7 @@ struct KvCache::Impl {
   explicit Impl(KvCacheConfig given)
       : config(std::move(given)),
         block_size(config.layers[0].block_size),
-        index(static_cast<int32_t>(config.num_blocks), block_size, config.hash_mask) {}
+        index(0, block_size, config.hash_mask) {}
 
   int64_t blocks_for(int64_t num_tokens) const { return num_tokens / block_size + (num_tokens % block_size != 0 ? 1 : 0); }
 
@@ -115,7 +115,9 @@ Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config) {
   const int64_t num_blocks = config.num_blocks;
   try {
     auto impl = std::make_unique<Impl>(std::move(config));
+    // The pool first: the index touches its memory at once, and a pool beyond all bounds fails without doing so.
     HEADRACE_RETURN_IF_ERROR(impl->pool.allocate(impl->config.layers, static_cast<int32_t>(num_blocks)));
+    impl->index = kv::PrefixIndex(static_cast<int32_t>(num_blocks), impl->block_size, impl->config.hash_mask);
     return std::shared_ptr<KvCache>(new KvCache(std::move(impl)));
   } catch (const std::bad_alloc&) {
     return out_of_memory("kv cache", "no memory for the index of {} blocks", num_blocks);
