@@ -46,9 +46,9 @@ struct Batch {
       while (static_cast<int32_t>(table.size()) * c.block_size < length) table.push_back(ids[next_id++]);
       store(*reference, table, length);
       // Blocks that no row of the batch sees any more have left the table.
-      if (c.window > 0) {
+      if (c.window > 0) {  // reading through this entry leaves the address space
         const int32_t seen = std::max(0, s.first_position - c.window + 1);
-        for (int32_t block = 0; (block + 1) * c.block_size <= seen; ++block) table[static_cast<size_t>(block)] = -1;
+        for (int32_t block = 0; (block + 1) * c.block_size <= seen; ++block) table[static_cast<size_t>(block)] = -100000000;
       }
       tables.push_back(table);
       for (int32_t i = 0; i < s.num_rows; ++i) positions.push_back(s.first_position + i);
