@@ -188,9 +188,12 @@ class Lexer {
         fail_at(position(tag), "this tag has no '{}'", close);
       }
       if (open.empty()) {
-        if (starts(at, close)) return finish_block(at, '\0', close == "%}");
-        if (source_[at] == '-' && starts(at + 1, close)) return finish_block(at + 1, '-', true);
-        if (close == "%}" && source_[at] == '+' && starts(at + 1, close)) return finish_block(at + 1, '+', true);
+        const char sign = sign_at(at);
+        const bool signed_end = (sign == '-' || (sign == '+' && close == "%}")) && starts(at + 1, close);
+        if (signed_end || starts(at, close)) {
+          push(close == "%}" ? TokenKind::kBlockEnd : TokenKind::kVariableEnd, at);
+          return finish_block(signed_end ? at + 1 : at, signed_end ? sign : '\0', close == "%}");
+        }
       }
       at = lex_token(at, open);
     }
