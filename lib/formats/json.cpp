@@ -87,24 +87,22 @@ Result<Scan> scan(std::string_view text, const std::string& name, const JsonOpti
   return out;
 }
 
-}  // namespace
-
-Result<nlohmann::json> parse_json(std::string_view text, const std::string& name,
-                                  const JsonOptions& options) {
-  using Json = nlohmann::json;
+template <class Json>
+Result<Json> parse_as(std::string_view text, const std::string& name, const JsonOptions& options) {
   HEADRACE_ASSIGN_OR_RETURN(const Scan scanned, scan(text, name, options));
   const std::string_view parsed = scanned.replaced.empty() ? text : std::string_view(scanned.replaced);
 
   std::vector<std::unordered_set<std::string>> keys;  // of the open objects
   std::string duplicate;
   bool has_duplicate = false;
-  const auto watch_keys = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) {
+  using Event = typename Json::parse_event_t;
+  const auto watch_keys = [&](int, Event event, Json& value) {
+    if (event == Event::object_start) {
       keys.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
+    } else if (event == Event::object_end) {
       keys.pop_back();
-    } else if (event == Json::parse_event_t::key && !has_duplicate) {
-      const std::string& key = value.get_ref<const std::string&>();
+    } else if (event == Event::key && !has_duplicate) {
+      const std::string& key = value.template get_ref<const std::string&>();
       if (!keys.back().insert(key).second) {
         has_duplicate = true;
         duplicate = key;
@@ -117,13 +115,24 @@ Result<nlohmann::json> parse_json(std::string_view text, const std::string& name
     if (has_duplicate)
       return malformed(fmt::format("{}: {}", name, quote_name(duplicate)), "occurs twice in one object");
     return json;
-  } catch (const Json::parse_error& error) {
+  } catch (const typename Json::parse_error& error) {
     const size_t byte = error.byte == 0 ? 0 : error.byte - 1;
     return malformed(line_place(text, scanned.original(byte), name), "is no JSON: {}",
                      quote_name(error.what(), 300));
-  } catch (const Json::exception& error) {
+  } catch (const typename Json::exception& error) {
     return malformed(name, "is no JSON: {}", quote_name(error.what(), 300));
   }
+}
+
+}  // namespace
+
+Result<nlohmann::json> parse_json(std::string_view text, const std::string& name, const JsonOptions& options) {
+  return parse_as<nlohmann::json>(text, name, options);
+}
+
+Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const std::string& name,
+                                                  const JsonOptions& options) {
+  return parse_as<nlohmann::ordered_json>(text, name, options);
 }
 
 std::optional<double> json_number(const nlohmann::json& value) {

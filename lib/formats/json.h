@@ -24,6 +24,10 @@ struct JsonOptions {
 Result<nlohmann::json> parse_json(std::string_view text, const std::string& name,
                                   const JsonOptions& options = {});
 
+// The same with members in the order of the text, which chat templates show.
+Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const std::string& name,
+                                                  const JsonOptions& options = {});
+
 // A number, or the {"__float__": ...} form of one; nothing for any other value.
 std::optional<double> json_number(const nlohmann::json& value);
 

@@ -1,6 +1,7 @@
 #include "model/tokenizer_loader.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 namespace headrace {
@@ -129,6 +130,16 @@ Result<LoadedTokenizer> load_tokenizer(const ModelFolder& folder) {
                                  : std::string();
   HEADRACE_ASSIGN_OR_RETURN(out.tokenizer, text::Tokenizer::from_json(folder.tokenizer_json, config));
   return out;
+}
+
+Result<LoadedTokenizer> load_tokenizer(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    HEADRACE_ASSIGN_OR_RETURN(const ModelFolder folder, open_model_folder(path));
+    return load_tokenizer(folder);
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const auto file, GgufFile::open_path(path, /*use_mmap=*/false));
+  return load_tokenizer(*file);
 }
 
 }  // namespace headrace

@@ -23,5 +23,7 @@ Result<text::GgufTokenizerSpec> read_gguf_tokenizer_spec(const GgufFile& file);
 
 Result<LoadedTokenizer> load_tokenizer(const GgufFile& file);
 Result<LoadedTokenizer> load_tokenizer(const ModelFolder& folder);
+// From a GGUF file or a folder; weights are not read.
+Result<LoadedTokenizer> load_tokenizer(const std::string& path);
 
 }  // namespace headrace

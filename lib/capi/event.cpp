@@ -1,0 +1,117 @@
+#include "engine/event.h"
+
+#include "capi/guard.h"
+#include "capi/handles.h"
+
+using namespace headrace;
+using namespace headrace::capi;
+
+namespace {
+
+constexpr size_t kUsageSize1 = offsetof(headrace_usage, total_ns) + sizeof(int64_t);
+
+}  // namespace
+
+extern "C" {
+
+headrace_status headrace_event_next(headrace_scheduler* scheduler, headrace_event** event, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (scheduler == nullptr) return null_argument("scheduler");
+    if (event == nullptr) return null_argument("event");
+    auto handle = std::make_unique<headrace_event>();  // before an event is taken, so that none is lost
+    handle->event = scheduler->scheduler->next_event();
+    *event = handle->event ? handle.release() : nullptr;
+    return Status();
+  });
+}
+
+void headrace_event_destroy(headrace_event* event) { delete event; }
+
+int32_t headrace_event_get_type(const headrace_event* event) {
+  return event == nullptr ? 0 : static_cast<int32_t>(event->event->type);
+}
+
+uint64_t headrace_event_get_request_id(const headrace_event* event) { return event == nullptr ? 0 : event->event->request_id; }
+
+uint32_t headrace_event_get_index(const headrace_event* event) { return event == nullptr ? 0 : event->event->index; }
+
+int32_t headrace_event_get_is_last(const headrace_event* event) {
+  return event != nullptr && event->event->is_last ? 1 : 0;
+}
+
+const char* headrace_event_get_text(const headrace_event* event, size_t* text_size) {
+  if (text_size != nullptr) *text_size = event == nullptr ? 0 : event->event->text.size();
+  return event == nullptr ? "" : event->event->text.c_str();
+}
+
+const int32_t* headrace_event_get_tokens(const headrace_event* event, size_t* num_tokens) {
+  const size_t count = event == nullptr ? 0 : event->event->tokens.size();
+  if (num_tokens != nullptr) *num_tokens = count;
+  return count == 0 ? nullptr : event->event->tokens.data();
+}
+
+const float* headrace_event_get_logprobs(const headrace_event* event, size_t* num_tokens) {
+  const size_t count = event == nullptr ? 0 : event->event->logprobs.size();
+  if (num_tokens != nullptr) *num_tokens = count;
+  return count == 0 ? nullptr : event->event->logprobs.data();
+}
+
+headrace_status headrace_event_get_top_logprobs(const headrace_event* event, size_t token, const int32_t** token_ids,
+                                                const float** logprobs, size_t* count, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (event == nullptr) return null_argument("event");
+    if (token_ids == nullptr || logprobs == nullptr || count == nullptr) return null_argument("output");
+    if (token >= event->event->tokens.size()) return not_found("token", "the event has no token {}", token);
+    *token_ids = nullptr;
+    *logprobs = nullptr;
+    *count = 0;
+    if (token >= event->event->top_logprobs.size()) return Status();  // none were asked for
+    const engine::TopLogprobs& top = event->event->top_logprobs[token];
+    *token_ids = top.token_ids.data();
+    *logprobs = top.logprobs.data();
+    *count = top.token_ids.size();
+    return Status();
+  });
+}
+
+const char* headrace_event_get_finish_reason(const headrace_event* event) {
+  return engine::finish_reason_name(event == nullptr ? engine::FinishReason::kNone : event->event->finish_reason);
+}
+
+headrace_status headrace_event_get_status(const headrace_event* event) {
+  return event == nullptr ? HEADRACE_OK : static_cast<headrace_status>(event->event->status.code());
+}
+
+const char* headrace_event_get_message(const headrace_event* event) {
+  return event == nullptr ? "" : event->event->status.message().c_str();
+}
+
+const char* headrace_event_get_place(const headrace_event* event) {
+  return event == nullptr ? "" : event->event->status.place().c_str();
+}
+
+void headrace_usage_init(headrace_usage* usage) {
+  if (usage == nullptr) return;
+  *usage = headrace_usage{};
+  usage->struct_size = sizeof *usage;
+}
+
+headrace_status headrace_event_get_usage(const headrace_event* event, headrace_usage* usage, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (event == nullptr) return null_argument("event");
+    if (event->event->type != engine::EventType::kFinished) {
+      return failed_precondition("event", "only finished events carry usage");
+    }
+    const engine::Usage& now = event->event->usage;
+    headrace_usage values = {};
+    values.prompt_tokens = now.prompt_tokens;
+    values.cached_tokens = now.cached_tokens;
+    values.output_tokens = now.output_tokens;
+    values.queue_ns = now.queue_ns;
+    values.first_token_ns = now.first_token_ns;
+    values.total_ns = now.total_ns;
+    return write_struct("usage", values, usage, kUsageSize1);
+  });
+}
+
+}  // extern "C"

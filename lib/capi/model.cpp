@@ -1,0 +1,176 @@
+#include <nlohmann/json.hpp>
+
+#include "capi/guard.h"
+#include "capi/handles.h"
+#include "model/memory_plan.h"
+
+using namespace headrace;
+using namespace headrace::capi;
+
+namespace {
+
+constexpr size_t kModelInfoSize1 = offsetof(headrace_model_info, has_chat_template) + sizeof(uint32_t);
+constexpr size_t kSamplingSize1 = offsetof(headrace_sampling, reserved) + sizeof(uint32_t);
+
+LoadProgress progress_function(headrace_progress_callback progress, void* user) {
+  if (progress == nullptr) return {};
+  return [progress, user](double fraction) { return progress(user, fraction) == 0; };
+}
+
+Status load(ModelSource source, const headrace_options* given, headrace_progress_callback progress, void* user,
+            headrace_model** model) {
+  const engine::EngineOptions options = options_or_default(given);
+  source.use_mmap = options.use_mmap;
+  auto loaded = std::make_shared<LoadedModel>();
+  HEADRACE_ASSIGN_OR_RETURN(loaded->backend, engine::make_backend(options));
+  ModelLoadOptions load_options;
+  load_options.pack = engine::pack_options(options);
+  load_options.progress = progress_function(progress, user);
+  HEADRACE_ASSIGN_OR_RETURN(loaded->model, Model::load(source, load_options, *loaded->backend));
+  loaded->engine = engine::make_engine_model(loaded->model, loaded->backend);
+  log_line(options.log, LogLevel::kInfo, "model",
+           fmt::format("loaded {} on {}", source.path.empty() ? "sources" : source.path, loaded->backend->name()));
+  *model = new headrace_model{std::move(loaded)};
+  return Status();
+}
+
+uint64_t kv_bytes_per_token(const MemoryPlan& plan, KvDType dtype) {
+  for (const MemoryPlanRow& row : plan.rows) {
+    if (row.dtype == dtype) return row.bytes_per_token;
+  }
+  return 0;
+}
+
+int64_t count_parameters(const nlohmann::ordered_json& description) {
+  return description.contains("num_parameters") ? description["num_parameters"].get<int64_t>() : 0;
+}
+
+nlohmann::ordered_json plan_json(const MemoryPlan& plan) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const MemoryPlanRow& row : plan.rows) {
+    nlohmann::ordered_json batches;
+    for (int64_t context : {1024, 4096, 16384}) batches[std::to_string(context)] = row.max_batch(context);
+    rows.push_back({{"kv_dtype", kv_dtype_name(row.dtype)},
+                    {"bytes_per_1000_tokens", row.bytes_per_token * 1000},
+                    {"cache_tokens", row.cache_tokens},
+                    {"max_context", row.max_context},
+                    {"max_batch_at_context", batches}});
+  }
+  return {{"memory_bytes", plan.memory_bytes},
+          {"weight_bytes", plan.weight_bytes},
+          {"workspace_bytes", plan.workspace_bytes},
+          {"fits", rows}};
+}
+
+}  // namespace
+
+extern "C" {
+
+headrace_status headrace_model_load(const char* path, size_t path_size, const headrace_options* options,
+                                    headrace_progress_callback progress, void* user, headrace_model** model,
+                                    headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (model == nullptr) return null_argument("model");
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, text_argument("path", path, path_size));
+    if (text.empty()) return invalid_argument("path", "is empty");
+    ModelSource source;
+    source.path = std::string(text);
+    return load(std::move(source), options, progress, user, model);
+  });
+}
+
+headrace_status headrace_model_load_sources(headrace_source* const* sources, size_t num_sources,
+                                            const headrace_options* options, headrace_progress_callback progress, void* user,
+                                            headrace_model** model, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (model == nullptr) return null_argument("model");
+    if (sources == nullptr || num_sources == 0) return invalid_argument("sources", "there are none");
+    ModelSource source;
+    for (size_t i = 0; i < num_sources; ++i) {
+      if (sources[i] == nullptr) return invalid_argument(fmt::format("sources[{}]", i), "is NULL");
+      source.sources.push_back(sources[i]->source);
+    }
+    return load(std::move(source), options, progress, user, model);
+  });
+}
+
+void headrace_model_destroy(headrace_model* model) { delete model; }
+
+void headrace_model_info_init(headrace_model_info* info) {
+  if (info == nullptr) return;
+  *info = headrace_model_info{};
+  info->struct_size = sizeof *info;
+}
+
+headrace_status headrace_model_get_info(const headrace_model* model, headrace_model_info* info, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (model == nullptr) return null_argument("model");
+    const Model& loaded = *model->loaded->model;
+    headrace_model_info values = {};
+    values.vocab_size = loaded.spec().vocab_size;
+    values.hidden_size = loaded.spec().hidden_size;
+    values.num_layers = static_cast<int32_t>(loaded.spec().layers.size());
+    values.max_position_embeddings = loaded.spec().max_position_embeddings;
+    values.num_parameters = count_parameters(loaded.description());
+    values.weight_bytes = loaded.weights().bytes;
+    values.kv_bytes_per_token = kv_bytes_per_token(loaded.plan(0), KvDType::kF16);
+    values.num_threads = model->loaded->backend->num_threads();
+    values.has_chat_template = loaded.chat_template_source().empty() ? 0 : 1;
+    return write_struct("info", values, info, kModelInfoSize1);
+  });
+}
+
+headrace_status headrace_model_describe(const headrace_model* model, char* buffer, size_t capacity, size_t* needed,
+                                        headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (model == nullptr) return null_argument("model");
+    const Model& loaded = *model->loaded->model;
+    nlohmann::ordered_json json = loaded.description();
+    const std::string_view backend = model->loaded->backend->name();
+    json["backend"] = backend;
+    json["isa"] = backend.substr(backend.find('/') + 1);
+    json["threads"] = model->loaded->backend->num_threads();
+    json["weight_bytes"] = loaded.weights().bytes;
+    // A decode step reads every weight once, but of the embedding table only the rows of its tokens.
+    const uint64_t embedding_bytes = loaded.weights().embedding.weight->bytes();
+    json["decode_weight_bytes"] = loaded.weights().bytes - (loaded.weights().lm_head ? embedding_bytes : 0);
+    return copy_text(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), buffer, capacity, needed);
+  });
+}
+
+headrace_status headrace_model_inspect(const char* path, size_t path_size, uint64_t memory_bytes, char* buffer,
+                                       size_t capacity, size_t* needed, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, text_argument("path", path, path_size));
+    ModelSource source;
+    source.path = std::string(text);
+    HEADRACE_ASSIGN_OR_RETURN(const ModelHeader header, ModelHeader::read(source));
+    nlohmann::ordered_json json = header.describe();
+    const MemoryPlan plan = header.plan(memory_bytes);
+    nlohmann::ordered_json kv;
+    for (const MemoryPlanRow& row : plan.rows) kv[std::string(kv_dtype_name(row.dtype))] = row.bytes_per_token * 1000;
+    json["kv_bytes_per_1000_tokens"] = kv;
+    if (memory_bytes != 0) json["memory_plan"] = plan_json(plan);
+    return copy_text(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), buffer, capacity, needed);
+  });
+}
+
+headrace_status headrace_model_get_sampling(const headrace_model* model, headrace_sampling* sampling, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (model == nullptr) return null_argument("model");
+    const GenerationDefaults& defaults = model->loaded->model->generation_defaults();
+    headrace_sampling values;
+    headrace_sampling_init(&values);
+    // As transformers reads generation_config.json: without do_sample the other values are not used.
+    if (defaults.do_sample.value_or(false)) {
+      values.temperature = static_cast<float>(defaults.temperature.value_or(1.0));
+      values.top_k = static_cast<int32_t>(defaults.top_k.value_or(50));
+      values.top_p = static_cast<float>(defaults.top_p.value_or(1.0));
+      values.min_p = static_cast<float>(defaults.min_p.value_or(0.0));
+    }
+    values.repetition_penalty = static_cast<float>(defaults.repetition_penalty.value_or(1.0));
+    return write_struct("sampling", values, sampling, kSamplingSize1);
+  });
+}
+
+}  // extern "C"

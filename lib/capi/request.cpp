@@ -1,0 +1,231 @@
+#include "engine/request.h"
+
+#include "capi/guard.h"
+#include "capi/handles.h"
+
+using namespace headrace;
+using namespace headrace::capi;
+
+namespace {
+
+constexpr size_t kSamplingSize1 = offsetof(headrace_sampling, reserved) + sizeof(uint32_t);
+
+void append(std::vector<int32_t>& prompt, const std::vector<int32_t>& tokens) {
+  prompt.insert(prompt.end(), tokens.begin(), tokens.end());
+}
+
+Result<const text::Tokenizer*> tokenizer_of(const headrace_request& request) {
+  const text::Tokenizer* tokenizer = request.loaded->engine->tokenizer.get();
+  if (tokenizer == nullptr) return not_found("tokenizer", "the model's files hold no tokenizer; add tokens instead of text");
+  return tokenizer;
+}
+
+}  // namespace
+
+extern "C" {
+
+headrace_status headrace_request_create(const headrace_model* model, headrace_request** request, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (model == nullptr) return null_argument("model");
+    if (request == nullptr) return null_argument("request");
+    *request = new headrace_request{model->loaded, engine::RequestParams()};
+    return Status();
+  });
+}
+
+void headrace_request_destroy(headrace_request* request) { delete request; }
+
+headrace_status headrace_request_add_text(headrace_request* request, const char* text, size_t text_size, uint32_t flags,
+                                          headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view view, text_argument("text", text, text_size));
+    HEADRACE_ASSIGN_OR_RETURN(const text::EncodeOptions options, encode_options(flags));
+    HEADRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, tokenizer_of(*request));
+    HEADRACE_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokenizer->encode(view, options));
+    append(request->params.prompt, tokens);
+    return Status();
+  });
+}
+
+headrace_status headrace_request_add_tokens(headrace_request* request, const int32_t* tokens, size_t num_tokens,
+                                            headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    if (tokens == nullptr && num_tokens != 0) return null_argument("tokens");
+    const int32_t vocab_size = request->loaded->engine->executor->vocab_size();
+    for (size_t i = 0; i < num_tokens; ++i) {
+      if (tokens[i] < 0 || tokens[i] >= vocab_size) {
+        return invalid_argument(fmt::format("tokens[{}]", i), "{} is outside the vocabulary of {}", tokens[i], vocab_size);
+      }
+    }
+    request->params.prompt.insert(request->params.prompt.end(), tokens, tokens + num_tokens);
+    return Status();
+  });
+}
+
+headrace_status headrace_request_add_messages(headrace_request* request, const char* messages, size_t messages_size,
+                                              const char* tools, size_t tools_size, const char* variables,
+                                              size_t variables_size, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view messages_text, text_argument("messages", messages, messages_size));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view tools_text, text_argument("tools", tools, tools_size));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view variables_text, text_argument("variables", variables, variables_size));
+    HEADRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, tokenizer_of(*request));
+    HEADRACE_ASSIGN_OR_RETURN(const auto chat_template, request->loaded->model->chat_template());
+    HEADRACE_ASSIGN_OR_RETURN(const text::RenderedPrompt rendered,
+                              render_chat(*chat_template, messages_text, tools_text, variables_text,
+                                          /*add_generation_prompt=*/true, /*now_unix_seconds=*/-1));
+    HEADRACE_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, encode_rendered(*tokenizer, rendered));
+    append(request->params.prompt, tokens);
+    return Status();
+  });
+}
+
+headrace_status headrace_request_add_prompt(headrace_request* request, const headrace_prompt* prompt, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    if (prompt == nullptr) return null_argument("prompt");
+    HEADRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, tokenizer_of(*request));
+    HEADRACE_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, encode_rendered(*tokenizer, prompt->rendered));
+    append(request->params.prompt, tokens);
+    return Status();
+  });
+}
+
+headrace_status headrace_request_set_session(headrace_request* request, headrace_session* session, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    if (session == nullptr) return null_argument("session");
+    if (session->loaded != request->loaded) return failed_precondition("session", "belongs to another model");
+    request->params.session = session->session;
+    return Status();
+  });
+}
+
+void headrace_sampling_init(headrace_sampling* sampling) {
+  if (sampling == nullptr) return;
+  *sampling = headrace_sampling{};
+  sampling->struct_size = sizeof *sampling;
+  sampling->top_p = 1.0f;
+  sampling->typical_p = 1.0f;
+  sampling->repetition_penalty = 1.0f;
+  sampling->n = 1;
+  sampling->num_logprobs = -1;
+  sampling->num_prompt_logprobs = -1;
+}
+
+headrace_status headrace_request_set_sampling(headrace_request* request, const headrace_sampling* sampling,
+                                              headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    HEADRACE_ASSIGN_OR_RETURN(const headrace_sampling given, read_struct("sampling", sampling, kSamplingSize1));
+    if (given.reserved != 0) return invalid_argument("sampling.reserved", "must be 0");
+    if (given.has_seed > 1) return invalid_argument("has_seed", "{} is neither 0 nor 1", given.has_seed);
+    engine::RequestParams changed = request->params;
+    changed.sampling.temperature = given.temperature;
+    changed.sampling.top_k = given.top_k;
+    changed.sampling.top_p = given.top_p;
+    changed.sampling.min_p = given.min_p;
+    changed.sampling.typical_p = given.typical_p;
+    changed.sampling.repetition_penalty = given.repetition_penalty;
+    changed.sampling.frequency_penalty = given.frequency_penalty;
+    changed.sampling.presence_penalty = given.presence_penalty;
+    changed.sampling.seed = given.seed;
+    changed.has_seed = given.has_seed == 1;
+    changed.n = given.n;
+    changed.num_logprobs = given.num_logprobs;
+    changed.num_prompt_logprobs = given.num_prompt_logprobs;
+    HEADRACE_RETURN_IF_ERROR(changed.validate(request->loaded->engine->executor->vocab_size()));
+    request->params = std::move(changed);
+    return Status();
+  });
+}
+
+headrace_status headrace_request_add_logit_bias(headrace_request* request, int32_t token_id, float bias,
+                                                headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    engine::RequestParams changed = request->params;
+    changed.sampling.logit_bias.emplace_back(token_id, bias);
+    HEADRACE_RETURN_IF_ERROR(changed.validate(request->loaded->engine->executor->vocab_size()));
+    request->params = std::move(changed);
+    return Status();
+  });
+}
+
+headrace_status headrace_request_add_stop_string(headrace_request* request, const char* text, size_t text_size,
+                                                 headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view view, text_argument("text", text, text_size));
+    if (view.empty()) return invalid_argument("stop_strings", "an empty stop string would stop everywhere");
+    request->params.stop_strings.emplace_back(view);
+    return Status();
+  });
+}
+
+headrace_status headrace_request_add_stop_token(headrace_request* request, int32_t token_id, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    const int32_t vocab_size = request->loaded->engine->executor->vocab_size();
+    if (token_id < 0 || token_id >= vocab_size) {
+      return invalid_argument("stop_tokens", "{} is outside the vocabulary of {}", token_id, vocab_size);
+    }
+    request->params.stop_tokens.push_back(token_id);
+    return Status();
+  });
+}
+
+headrace_status headrace_request_set_length(headrace_request* request, int64_t min_tokens, int64_t max_tokens,
+                                            headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    if (min_tokens < 0) return invalid_argument("min_tokens", "{} is negative", min_tokens);
+    if (max_tokens < 0) return invalid_argument("max_tokens", "{} is negative", max_tokens);
+    if (max_tokens > 0 && min_tokens > max_tokens) {
+      return invalid_argument("min_tokens", "{} is more than max_tokens, {}", min_tokens, max_tokens);
+    }
+    request->params.min_tokens = min_tokens;
+    request->params.max_tokens = max_tokens;
+    return Status();
+  });
+}
+
+headrace_status headrace_request_set_ignore_eos(headrace_request* request, int32_t ignore_eos, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    request->params.ignore_eos = ignore_eos != 0;
+    return Status();
+  });
+}
+
+headrace_status headrace_request_set_deadline(headrace_request* request, int64_t milliseconds, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    if (milliseconds < 0) return invalid_argument("deadline", "{} is negative", milliseconds);
+    request->params.deadline_ms = milliseconds;
+    return Status();
+  });
+}
+
+headrace_status headrace_request_set_priority(headrace_request* request, int32_t priority, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    request->params.priority = priority;
+    return Status();
+  });
+}
+
+headrace_status headrace_request_set_cache_salt(headrace_request* request, const char* salt, size_t salt_size,
+                                                headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view view, text_argument("salt", salt, salt_size));
+    request->params.cache_salt = std::string(view);
+    return Status();
+  });
+}
+
+}  // extern "C"
