@@ -21,8 +21,8 @@ struct ActivationRows {
   int64_t rows = 0;
   int64_t cols = 0;
   QuantizedPlane first = {};             // into `storage`
-  QuantizedPlane second = {};
-  int32_t* second_index = nullptr;       // [rows][second.blocks]
+  QuantizedPlane second = {};            // kInt16
+  OutlierPlane outliers = {};            // kInt8
   int64_t workspace_rows = 0;            // rows a task may have at once
   uint64_t workspace_bytes = 0;          // of one thread
   AlignedBuffer storage;

@@ -43,15 +43,20 @@ class PackedQuantized final : public CpuPackedWeight {
   void multiply(const LinearInput& input, const LinearOutput& output, ThreadPool& pool,
                 const KernelTable& kernels) const override {
     const ActivationRows& q = *input.q;
-    const int64_t groups = ceil_div(rows_, kTaskColumns);
+    const int64_t pairs = ceil_div(rows_, kTaskColumns);
+    const int64_t groups = ceil_div(input.num_tokens, kOutlierGroupRows);
     // Rows are cut only as far as it takes to give every thread a few tasks: each cut unpacks the weights again.
     int64_t task_rows = q.workspace_rows;
-    while (task_rows > kFewestTaskRows && groups * ceil_div(input.num_tokens, task_rows) < 4 * pool.num_threads()) {
+    while (task_rows > kFewestTaskRows && pairs * ceil_div(input.num_tokens, task_rows) < 4 * pool.num_threads()) {
       task_rows = ceil_div(task_rows / 2, kRowStep) * kRowStep;
     }
-    const int64_t cuts = ceil_div(input.num_tokens, task_rows);
-    pool.run(groups * cuts, [&](int64_t index, int thread) {
-      const int64_t strip = index / cuts * kTaskStrips;
+    const int64_t cuts = ceil_div(q.workspace_rows, task_rows);
+    pool.run(pairs * groups * cuts, [&](int64_t index, int thread) {
+      const int64_t group = index / cuts % groups;
+      const int64_t first_row = group * kOutlierGroupRows + index % cuts * task_rows;
+      const int64_t end_row = std::min((group + 1) * kOutlierGroupRows, input.num_tokens);
+      if (first_row >= end_row) return;
+      const int64_t strip = index / (groups * cuts) * kTaskStrips;
       const int64_t column = strip * kStripRows;
       QuantizedTask task;
       task.layout = &layout_;
@@ -61,9 +66,9 @@ class PackedQuantized final : public CpuPackedWeight {
       task.blocks = cols_ / kQuantBlock;
       task.first = q.first;
       task.second = q.second;
-      task.second_index = q.second_index;
-      task.first_row = index % cuts * task_rows;
-      task.num_rows = std::min(task_rows, input.num_tokens - task.first_row);
+      task.outliers = q.outliers;
+      task.first_row = first_row;
+      task.num_rows = std::min(task_rows, end_row - first_row);
       task.bias = output.bias ? output.bias + column : nullptr;
       task.y = output.y + task.first_row * output.y_stride + column;
       task.y_stride = output.y_stride;

@@ -1,116 +1,181 @@
-// Quantizing rows of activations to int8 codes, with second terms in the outlier blocks. Plain loops that the
-// compiler vectorizes; every operation is exact or correctly rounded, so all instruction sets agree bit for bit.
+// Quantizing rows of activations to int8 codes, with second terms in the outlier blocks. Every operation is exact or
+// correctly rounded, so all instruction sets agree bit for bit.
+#include <immintrin.h>
 #include <string.h>
 
 #include "cpu/kernels/quantized_entry.h"
+#include "cpu/kernels/vec.h"
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 namespace {
 
 constexpr int32_t kInfinityBits = 0x7f800000;
 
+HEADRACE_INLINE int32_t reduce_max_epi32(__m128i a) {
+  a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0x4e));
+  a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0xb1));
+  return _mm_cvtsi128_si32(a);
+}
+
 // Bits of the largest magnitude of 32 values; NaN counts as larger than infinity. Bit patterns of non-negative floats
 // order like the floats.
 HEADRACE_INLINE int32_t magnitude_bits(const float* x) {
-  int32_t bits[kQuantBlock];
-  memcpy(bits, x, sizeof bits);
-  int32_t most = 0;
-  for (int i = 0; i < kQuantBlock; ++i) {
-    const int32_t magnitude = bits[i] & 0x7fffffff;
-    most = magnitude > most ? magnitude : most;
+#if HEADRACE_ISA_LEVEL == 2
+  const __m512i mask = _mm512_set1_epi32(0x7fffffff);
+  const __m512i most = _mm512_max_epi32(_mm512_and_si512(_mm512_loadu_si512(x), mask),
+                                        _mm512_and_si512(_mm512_loadu_si512(x + 16), mask));
+  const __m256i half = _mm256_max_epi32(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
+  return reduce_max_epi32(_mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+#elif HEADRACE_ISA_LEVEL == 1
+  const __m256i mask = _mm256_set1_epi32(0x7fffffff);
+  __m256i most = _mm256_setzero_si256();
+  for (int i = 0; i < kQuantBlock; i += 8) {
+    most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_loadu_si256((const __m256i*)(x + i)), mask));
   }
-  return most;
+  return reduce_max_epi32(_mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1)));
+#else
+  const __m128i mask = _mm_set1_epi32(0x7fffffff);
+  __m128i most = _mm_setzero_si128();
+  for (int i = 0; i < kQuantBlock; i += 4) {
+    most = _mm_max_epi32(most, _mm_and_si128(_mm_loadu_si128((const __m128i*)(x + i)), mask));
+  }
+  return reduce_max_epi32(most);
+#endif
 }
 
-// Codes, scale and sums of one block, at index `at` of the plane. rest, if wanted, is x - scale * code.
-HEADRACE_INLINE void quantize_block(const float* x, int32_t bits, const QuantizedPlane& plane, int64_t at,
-                                    float* rest) {
-  int8_t* codes = plane.codes + at * kQuantBlock;
-  float amax;
-  memcpy(&amax, &bits, sizeof amax);
-  float scale = amax / 127.0f;
-  const float inverse = 127.0f / amax;
-  // Values too small for a reciprocal are zeros; a block with a value that is not finite has the scale NaN, which
-  // makes every output of its row NaN.
-  const bool finite = bits < kInfinityBits;
-  const bool usable = finite && inverse <= 3.4e38f;
-  if (!usable) {
-    scale = finite ? 0.0f : __builtin_nanf("");
-    memset(codes, 0, kQuantBlock);
-    if (rest) memset(rest, 0, kQuantBlock * sizeof *rest);
-    plane.scales[at] = scale;
-    plane.block_sums[at] = scale * 0.0f;
-    plane.half_sums[2 * at] = plane.half_sums[2 * at + 1] = scale * 0.0f;
-    plane.block_minus[at] = plane.half_minus[2 * at] = plane.half_minus[2 * at + 1] = 0;
-    return;
+// Sixteen products rounded to the nearest whole number (ties to even), as bytes: they lie in -127..127.
+HEADRACE_INLINE __m128i rounded_codes(V16 product) {
+#if HEADRACE_ISA_LEVEL == 2
+  return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(product.v));
+#elif HEADRACE_ISA_LEVEL == 1
+  const __m256i pairs = _mm256_packs_epi32(_mm256_cvtps_epi32(product.v[0]), _mm256_cvtps_epi32(product.v[1]));
+  const __m256i ordered = _mm256_permute4x64_epi64(pairs, 0xd8);
+  return _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
+#else
+  return _mm_packs_epi16(_mm_packs_epi32(_mm_cvtps_epi32(product.v[0]), _mm_cvtps_epi32(product.v[1])),
+                         _mm_packs_epi32(_mm_cvtps_epi32(product.v[2]), _mm_cvtps_epi32(product.v[3])));
+#endif
+}
+
+HEADRACE_INLINE int32_t sum_codes(__m128i codes) {
+  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(codes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+}
+
+// Where one row's part of a block lies in a plane: tile_rows rows in the tile.
+struct BlockPlace {
+  uint8_t* block;
+  int64_t tile_rows, row;
+};
+
+// The scale of a block and the reciprocal that codes are made with. Values too small for a reciprocal are zeros; a
+// block with a value that is not finite has the scale NaN, which makes every output of its row NaN. Either has the
+// reciprocal zero.
+HEADRACE_INLINE void block_scales(const int32_t* bits, int64_t blocks, float* scales, float* inverses) {
+  for (int64_t b = 0; b < blocks; ++b) {
+    float amax;
+    memcpy(&amax, bits + b, sizeof amax);
+    const float inverse = 127.0f / amax;
+    const bool small = !(inverse <= 3.4e38f);
+    scales[b] = bits[b] >= kInfinityBits ? __builtin_nanf("") : small ? 0.0f : amax / 127.0f;
+    inverses[b] = small || bits[b] >= kInfinityBits ? 0.0f : inverse;
   }
-  int32_t wide[kQuantBlock];
-  // Adding 1.5 * 2^23 rounds to the nearest whole number, ties to even, and leaves it in the low bits.
-  float shifted[kQuantBlock];
-  for (int i = 0; i < kQuantBlock; ++i) shifted[i] = x[i] * inverse + 0x1.8p23f;
-  memcpy(wide, shifted, sizeof wide);
-  for (int i = 0; i < kQuantBlock; ++i) wide[i] -= 0x4b400000;
-  for (int i = 0; i < kQuantBlock; ++i) codes[i] = (int8_t)wide[i];
-  int32_t low = 0, high = 0;
-  for (int i = 0; i < kQuantBlock / 2; ++i) {
-    low += wide[i];
-    high += wide[i + kQuantBlock / 2];
+}
+
+// Writes the codes, scale and sums of one row's block. rest, if wanted, becomes x - scale * code.
+HEADRACE_INLINE void quantize_block(const float* x, float scale, float inverse, const BlockPlace& place, float* rest) {
+  __m128i low = _mm_setzero_si128(), high = low;
+  if (inverse != 0.0f) {
+    low = rounded_codes(mul(load(x), set1(inverse)));
+    high = rounded_codes(mul(load(x + 16), set1(inverse)));
   }
+  const int32_t low_sum = sum_codes(low), high_sum = sum_codes(high);
   if (rest) {
-    for (int i = 0; i < kQuantBlock; ++i) rest[i] = x[i] - scale * (float)wide[i];
+    int8_t codes[kQuantBlock];
+    _mm_storeu_si128((__m128i*)codes, low);
+    _mm_storeu_si128((__m128i*)(codes + 16), high);
+    for (int i = 0; i < kQuantBlock; i += 16) {
+      const V16 left = sub(load(x + i), mul(set1(scale), load_i8(codes + i)));
+      store(rest + i, inverse == 0.0f ? zero() : left);
+    }
   }
-  plane.scales[at] = scale;
-  plane.block_sums[at] = scale * (float)(low + high);
-  plane.half_sums[2 * at] = scale * (float)low;
-  plane.half_sums[2 * at + 1] = scale * (float)high;
-  plane.block_minus[at] = -(low + high);
-  plane.half_minus[2 * at] = -low;
-  plane.half_minus[2 * at + 1] = -high;
-}
-
-int64_t count_above(const int32_t* values, int64_t count, int32_t bound) {
-  int32_t found = 0;
-  for (int64_t i = 0; i < count; ++i) found += values[i] > bound;
-  return found;
+  const int64_t stride = 4 * place.tile_rows;
+  uint8_t* to = place.block + 4 * place.row;
+  const auto put = [&](auto value) {
+    memcpy(to, &value, sizeof value);
+    to += stride;
+  };
+  put(_mm_cvtsi128_si32(low));
+  put(_mm_extract_epi32(low, 1));
+  put(_mm_extract_epi32(low, 2));
+  put(_mm_extract_epi32(low, 3));
+  put(_mm_cvtsi128_si32(high));
+  put(_mm_extract_epi32(high, 1));
+  put(_mm_extract_epi32(high, 2));
+  put(_mm_extract_epi32(high, 3));
+  // In the order of ActivationField.
+  put(scale);
+  put(scale * (float)(low_sum + high_sum));
+  put(scale * (float)low_sum);
+  put(scale * (float)high_sum);
+  put(-(low_sum + high_sum));
+  put(-low_sum);
+  put(-high_sum);
 }
 
 // The blocks with the `wanted` largest magnitudes, ascending; of equal ones the first.
 void choose_outliers(const int32_t* amax, int64_t blocks, int64_t wanted, int32_t* index) {
-  // The largest bound that at least `wanted` blocks reach, bit by bit.
-  int32_t bound = 0;
-  for (int bit = 30; bit >= 0; --bit) {
-    const int32_t raised = bound | (1 << bit);
-    if (count_above(amax, blocks, raised - 1) >= wanted) bound = raised;
-  }
-  int64_t ties = wanted - count_above(amax, blocks, bound);
+  // The best so far, largest first: few later blocks enter the list, and each moves few entries.
   int64_t found = 0;
-  for (int64_t b = 0; b < blocks && found < wanted; ++b) {
-    if (amax[b] > bound || (amax[b] == bound && ties-- > 0)) index[found++] = (int32_t)b;
+  for (int64_t b = 0; b < blocks; ++b) {
+    if (found == wanted && amax[b] <= amax[index[found - 1]]) continue;
+    int64_t at = found < wanted ? found++ : found - 1;
+    for (; at > 0 && amax[index[at - 1]] < amax[b]; --at) index[at] = index[at - 1];
+    index[at] = (int32_t)b;
+  }
+  for (int64_t i = 1; i < wanted; ++i) {
+    const int32_t moved = index[i];
+    int64_t at = i;
+    for (; at > 0 && index[at - 1] > moved; --at) index[at] = index[at - 1];
+    index[at] = moved;
   }
 }
 
 }  // namespace
 
-void quantized_quantize_row(const float* x, int64_t row, const QuantizedPlane& first, const QuantizedPlane& second,
-                            int32_t* second_index, int32_t* amax) {
-  const int64_t blocks = first.blocks, wanted = second.blocks;
-  int32_t* index = second_index + row * wanted;
-  for (int64_t b = 0; b < blocks; ++b) amax[b] = magnitude_bits(x + b * kQuantBlock);
-  if (wanted < blocks) {
-    choose_outliers(amax, blocks, wanted, index);
-  } else {
-    for (int64_t b = 0; b < blocks; ++b) index[b] = (int32_t)b;
-  }
-  int64_t next = 0;
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t at = row * blocks + b;
-    if (next < wanted && index[next] == b) {
-      float rest[kQuantBlock];
-      quantize_block(x + b * kQuantBlock, amax[b], first, at, rest);
-      quantize_block(rest, magnitude_bits(rest), second, row * wanted + next, nullptr);
-      ++next;
-    } else {
-      quantize_block(x + b * kQuantBlock, amax[b], first, at, nullptr);
+void quantized_quantize_tile(const float* x, int64_t first_row, int32_t num_rows, const QuantizedPlane& first,
+                             const QuantizedPlane& second, int64_t per_row, uint8_t* records, int32_t* index,
+                             float* scratch) {
+  const int64_t blocks = first.blocks;
+  float* scales = scratch;
+  float* inverses = scratch + blocks;
+  int32_t* amax = (int32_t*)(scratch + 2 * blocks);
+  const int64_t block_bytes = (int64_t)num_rows * kActivationBytes;
+  uint8_t* tile = first.bytes + first_row * blocks * kActivationBytes;
+  uint8_t* second_tile = second.bytes ? second.bytes + first_row * blocks * kActivationBytes : nullptr;
+  for (int32_t r = 0; r < num_rows; ++r, x += blocks * kQuantBlock) {
+    float rest[kQuantBlock], scale, inverse;
+    for (int64_t b = 0; b < blocks; ++b) amax[b] = magnitude_bits(x + b * kQuantBlock);
+    block_scales(amax, blocks, scales, inverses);
+    for (int64_t b = 0; b < blocks; ++b) {
+      const BlockPlace place = {tile + b * block_bytes, num_rows, r};
+      quantize_block(x + b * kQuantBlock, scales[b], inverses[b], place, second_tile ? rest : nullptr);
+      if (!second_tile) continue;
+      const int32_t bits = magnitude_bits(rest);
+      block_scales(&bits, 1, &scale, &inverse);
+      quantize_block(rest, scale, inverse, {second_tile + b * block_bytes, num_rows, r}, nullptr);
+    }
+    if (second_tile) continue;
+    const int64_t at = (first_row + r) * per_row;
+    choose_outliers(amax, blocks, per_row, index + at);
+    for (int64_t n = 0; n < per_row; ++n) {
+      const int64_t b = index[at + n];
+      uint8_t* record = records + (at + n) * kActivationBytes;
+      // What the block's own codes leave over; they are written once more on the way.
+      quantize_block(x + b * kQuantBlock, scales[b], inverses[b], {tile + b * block_bytes, num_rows, r}, rest);
+      const int32_t bits = magnitude_bits(rest);
+      block_scales(&bits, 1, &scale, &inverse);
+      quantize_block(rest, scale, inverse, {record, 1, 0}, nullptr);
     }
   }
 }

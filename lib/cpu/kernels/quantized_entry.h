@@ -6,9 +6,17 @@
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 
+// Rows of a tile, sized for the register file.
+#if HEADRACE_ISA_LEVEL == 2
+constexpr int kQuantizedTileRows = 6;
+#else
+constexpr int kQuantizedTileRows = 4;
+#endif
+
 int64_t quantized_scratch_bytes(int64_t num_rows);
 void quantized_run_task(const QuantizedTask& task);
-void quantized_quantize_row(const float* x, int64_t row, const QuantizedPlane& first, const QuantizedPlane& second,
-                            int32_t* second_index, int32_t* amax);
+void quantized_quantize_tile(const float* x, int64_t first_row, int32_t num_rows, const QuantizedPlane& first,
+                             const QuantizedPlane& second, int64_t per_row, uint8_t* records, int32_t* index,
+                             float* scratch);
 
 }  // namespace headrace::HEADRACE_ISA_NAMESPACE

@@ -65,18 +65,39 @@ struct QuantizedLayout {
   UnpackFileBlock unpack_block;  // kBlocks
 };
 
-// Rows of int8 codes with a scale per 32 and their sums; `blocks` a row, rows one after the other.
+// Activations as int8 codes with a scale per 32 and their sums, in the order the kernels read them: tiles of
+// QuantizedKernels::tile_rows rows (the last has what is left), in a tile block after block, and of a block of R rows
+//   int8 codes [8 groups of 4 k][R][4], then arrays [R] of 4 bytes in the order of ActivationField.
+// So a tile that starts with row r0 is at bytes + r0 * blocks * kActivationBytes.
 struct QuantizedPlane {
-  int64_t blocks;
-  int8_t* codes;        // [rows][blocks][32], -127..127
-  float* scales;        // [rows][blocks]
-  float* block_sums;    // [rows][blocks]: scale times the sum of the codes
-  float* half_sums;     // [rows][blocks][2]: the same of codes 0..15 and 16..31
-  int32_t* block_minus; // [rows][blocks]: minus the sum of the codes
-  int32_t* half_minus;  // [rows][blocks][2]
+  int64_t blocks;  // in a row
+  uint8_t* bytes;
 };
 
-// One task: up to two strips times a range of rows.
+enum ActivationField {
+  kScale,       // float
+  kSum,         // float: scale times the sum of the codes
+  kLowSum,      // float: the same of codes 0..15
+  kHighSum,     // and 16..31
+  kMinusSum,    // int32: minus the sum of the codes
+  kMinusLow,
+  kMinusHigh,
+  kActivationFields,
+};
+constexpr int kActivationBytes = kQuantBlock + 4 * kActivationFields;  // of one row in one block
+
+// The second terms of outlier blocks, ordered so that rows which share a block meet its weights together. Rows are
+// taken in groups of kOutlierGroupRows; a group's entries lie by block, then by row, and those of one block in tiles
+// of tile_rows entries (the last has what is left), laid out like the blocks of QuantizedPlane.
+struct OutlierPlane {
+  int64_t per_row;            // entries of a row
+  uint8_t* bytes;             // group g's entries start at entry g * kOutlierGroupRows * per_row
+  int32_t* rows;              // [entries] row in the group
+  int32_t* starts;            // [groups][blocks + 1] first entry of a block, counted from the group's first
+};
+constexpr int64_t kOutlierGroupRows = 528;  // a multiple of every instruction set's tile
+
+// One task: up to two strips times a range of rows within one outlier group.
 struct QuantizedTask {
   const QuantizedLayout* layout;
   const uint8_t* strips;
@@ -84,24 +105,30 @@ struct QuantizedTask {
   int32_t num_strips;  // 1..kTaskStrips
   int64_t blocks;      // of 32 k in a row
   QuantizedPlane first;
-  QuantizedPlane second;           // outlier blocks; second.blocks == blocks: of every block, in order
-  const int32_t* second_index;     // [rows][second.blocks] ascending block numbers
-  int64_t first_row;
-  int64_t num_rows;                // at most the rows the scratch was sized for
-  const float* bias;               // of the first column, or null
-  float* y;                        // row first_row, first column
+  QuantizedPlane second;  // a second term in every block; bytes null: only in outlier blocks
+  OutlierPlane outliers;  // where second has no bytes
+  int64_t first_row;      // a multiple of tile_rows
+  int64_t num_rows;       // at most the rows the scratch was sized for
+  const float* bias;      // of the first column, or null
+  float* y;               // row first_row, first column
   int64_t y_stride;
-  int32_t num_columns;             // 1..32 that exist
+  int32_t num_columns;    // 1..32 that exist
   bool accumulate;
-  uint8_t* scratch;                // 64-byte aligned, quantized_scratch_bytes(num_rows)
+  uint8_t* scratch;       // 64-byte aligned, quantized_scratch_bytes(num_rows)
 };
 
 struct QuantizedKernels {
+  int32_t tile_rows;
   int64_t (*scratch_bytes)(int64_t num_rows);
   void (*run_task)(const QuantizedTask& task);
-  // Quantizes one row of `first.blocks` * 32 values into row `row` of the planes; amax [blocks] is scratch.
-  void (*quantize_row)(const float* x, int64_t row, const QuantizedPlane& first, const QuantizedPlane& second,
-                       int32_t* second_index, int32_t* amax);
+  // Quantizes the num_rows rows x [num_rows][first.blocks * 32] of the tile that starts with row first_row. With
+  // second.bytes a second term is made of every block; else records of the per_row outlier blocks of each row are
+  // written, by block, to records [rows][per_row][kActivationBytes] with their block numbers in index [rows][per_row].
+  // scratch has kQuantizeScratch * first.blocks floats.
+  void (*quantize_tile)(const float* x, int64_t first_row, int32_t num_rows, const QuantizedPlane& first,
+                        const QuantizedPlane& second, int64_t per_row, uint8_t* records, int32_t* index,
+                        float* scratch);
 };
+constexpr int kQuantizeScratch = 3;
 
 }  // namespace headrace

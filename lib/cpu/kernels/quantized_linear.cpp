@@ -9,17 +9,8 @@
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 namespace {
 
-// Tiles: kTileVectors vectors of weight lanes times kMaxRows activation rows, sized for the register file.
-#if HEADRACE_ISA_LEVEL == 2
-constexpr int kMaxTileVectors = 2;  // the two strips of a task
-constexpr int kMaxRows = 6;
-#elif HEADRACE_ISA_LEVEL == 1
-constexpr int kMaxTileVectors = 1;
-constexpr int kMaxRows = 4;
-#else
-constexpr int kMaxTileVectors = 1;
-constexpr int kMaxRows = 4;
-#endif
+// Tiles are up to two vectors of weight lanes (AVX-512: the two strips of a task; else one) times kMaxRows rows.
+constexpr int kMaxRows = kQuantizedTileRows;
 // Bytes between the codes, and floats between the scales, of a tile's vectors: with 16 lanes a vector is a strip.
 constexpr int64_t kCodeStep = kLanes == 16 ? (int64_t)sizeof(UnpackedStrip) : 4 * kLanes;
 constexpr int64_t kScaleStep = kLanes == 16 ? (int64_t)sizeof(UnpackedStrip) / 4 : kLanes;
@@ -27,42 +18,34 @@ constexpr int64_t kScaleStep = kLanes == 16 ? (int64_t)sizeof(UnpackedStrip) / 4
 constexpr bool two_scales(ScaleKind kind) { return kind == ScaleKind::kTwo || kind == ScaleKind::kTwoMin; }
 constexpr bool has_minima(ScaleKind kind) { return kind == ScaleKind::kOneMin || kind == ScaleKind::kTwoMin; }
 
-// Rows of a plane, from some row and block on.
-struct Rows {
-  const int8_t* codes;
-  const float* scales;
-  const float* block_sums;
-  const float* half_sums;
-  const int32_t* block_minus;
-  const int32_t* half_minus;
-  int64_t stride;  // blocks between rows
-};
-
-Rows rows_from(const QuantizedPlane& plane, int64_t row, int64_t block) {
-  const int64_t at = row * plane.blocks + block;
-  return {plane.codes + at * kQuantBlock, plane.scales + at,       plane.block_sums + at, plane.half_sums + 2 * at,
-          plane.block_minus + at,         plane.half_minus + 2 * at, plane.blocks};
+// Field `field` of row r in a block of R rows.
+template <int R, class T>
+HEADRACE_INLINE T field_of(const uint8_t* block, int field, int r) {
+  T value;
+  memcpy(&value, block + kQuantBlock * R + 4 * (field * R + r), sizeof value);
+  return value;
 }
 
-// Exact sums of products over kGroups groups of 4 k from `group` on, offsets taken out.
-template <int V, int R, CodeKind C, bool kOffset, int kGroups>
-HEADRACE_INLINE void integer_sums(const uint8_t* codes, const int8_t* activations, int64_t stride,
-                                  const int32_t* minus, int64_t minus_stride, int shift, IntVec (*sums)[R]) {
+// Exact sums of products over kGroups groups of 4 k from kFirst on, offsets taken out.
+// activations: a block; minus: the field that holds minus the sum of its codes here.
+template <int V, int R, CodeKind C, bool kOffset, int kFirst, int kGroups>
+HEADRACE_INLINE void integer_sums(const uint8_t* codes, const uint8_t* activations, int minus, int shift,
+                                  IntVec (*sums)[R]) {
   HEADRACE_UNROLL
   for (int r = 0; r < R; ++r) {
-    const IntVec start = kOffset ? int_shift_left(int_set1(minus[r * minus_stride]), shift) : int_zero();
+    const IntVec start = kOffset ? int_shift_left(int_set1(field_of<R, int32_t>(activations, minus, r)), shift) : int_zero();
     HEADRACE_UNROLL
     for (int v = 0; v < V; ++v) sums[v][r] = start;
   }
 #if HEADRACE_ISA_LEVEL == 2
   HEADRACE_UNROLL
-  for (int g = 0; g < kGroups; ++g) {
+  for (int g = kFirst; g < kFirst + kGroups; ++g) {
     IntVec w[V];
     HEADRACE_UNROLL
     for (int v = 0; v < V; ++v) w[v] = int_load(codes + v * kCodeStep + 64 * g);
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r) {
-      const IntVec a = int_set1(load_four(activations + r * stride + 4 * g));
+      const IntVec a = int_set1(load_four(activations + 4 * (g * R + r)));
       HEADRACE_UNROLL
       for (int v = 0; v < V; ++v) sums[v][r] = _mm512_dpbusd_epi32(sums[v][r], w[v], a);
     }
@@ -73,7 +56,7 @@ HEADRACE_INLINE void integer_sums(const uint8_t* codes, const int8_t* activation
   constexpr int kSafe = C == CodeKind::kUpTo15 ? 8 : C == CodeKind::kUpTo31 ? 4 : C == CodeKind::kUpTo63 ? 2 : 1;
   constexpr int kRun = kSafe < kGroups ? kSafe : kGroups;
   HEADRACE_UNROLL
-  for (int first = 0; first < kGroups; first += kRun) {
+  for (int first = kFirst; first < kFirst + kGroups; first += kRun) {
     IntVec pairs[V][R];
     HEADRACE_UNROLL
     for (int g = 0; g < kRun; ++g) {
@@ -85,7 +68,7 @@ HEADRACE_INLINE void integer_sums(const uint8_t* codes, const int8_t* activation
       }
       HEADRACE_UNROLL
       for (int r = 0; r < R; ++r) {
-        const IntVec a = int_set1(load_four(activations + r * stride + 4 * (first + g)));
+        const IntVec a = int_set1(load_four(activations + 4 * ((first + g) * R + r)));
         HEADRACE_UNROLL
         for (int v = 0; v < V; ++v) {
           const IntVec product = multiply_pairs(magnitude[v], C == CodeKind::kSigned8 ? sign_bytes(a, w[v]) : a);
@@ -102,20 +85,18 @@ HEADRACE_INLINE void integer_sums(const uint8_t* codes, const int8_t* activation
 #endif
 }
 
-// Adds weight block w times activation block a of each row: the arithmetic that quantized_kernels.h states.
+// Adds weight block w times a block of R rows of activations: the arithmetic that quantized_kernels.h states.
 template <int V, int R, ScaleKind K, CodeKind C>
 HEADRACE_INLINE void add_block(const uint8_t* codes, const float* scales, const float* minima, int64_t w,
-                               const Rows& rows, int64_t a, int shift, FloatVec (*acc)[R]) {
+                               const uint8_t* activations, int shift, FloatVec (*acc)[R]) {
   constexpr bool kOffset = !has_minima(K) && (HEADRACE_ISA_LEVEL == 2 || C != CodeKind::kSigned8);
   const uint8_t* block = codes + w * kBlockCodes;
-  const int8_t* activations = rows.codes + a * kQuantBlock;
-  const int64_t stride = rows.stride * kQuantBlock;
   IntVec sums[V][R];
   if constexpr (!two_scales(K)) {
-    integer_sums<V, R, C, kOffset, 8>(block, activations, stride, rows.block_minus + a, rows.stride, shift, sums);
+    integer_sums<V, R, C, kOffset, 0, 8>(block, activations, kMinusSum, shift, sums);
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r) {
-      const FloatVec scale_a = float_set1(rows.scales[r * rows.stride + a]);
+      const FloatVec scale_a = float_set1(field_of<R, float>(activations, kScale, r));
       HEADRACE_UNROLL
       for (int v = 0; v < V; ++v) {
         const FloatVec scale_w = float_load(scales + v * kScaleStep + w * kStripRows);
@@ -125,7 +106,7 @@ HEADRACE_INLINE void add_block(const uint8_t* codes, const float* scales, const 
     if constexpr (has_minima(K)) {
       HEADRACE_UNROLL
       for (int r = 0; r < R; ++r) {
-        const FloatVec sum_a = float_set1(rows.block_sums[r * rows.stride + a]);
+        const FloatVec sum_a = float_set1(field_of<R, float>(activations, kSum, r));
         HEADRACE_UNROLL
         for (int v = 0; v < V; ++v) {
           acc[v][r] = float_fma(float_load(minima + v * kScaleStep + w * kStripRows), sum_a, acc[v][r]);
@@ -134,19 +115,17 @@ HEADRACE_INLINE void add_block(const uint8_t* codes, const float* scales, const 
     }
   } else {
     FloatVec low[V][R];
-    integer_sums<V, R, C, kOffset, 4>(block, activations, stride, rows.half_minus + 2 * a, 2 * rows.stride, shift,
-                                      sums);
+    integer_sums<V, R, C, kOffset, 0, 4>(block, activations, kMinusLow, shift, sums);
     HEADRACE_UNROLL
     for (int v = 0; v < V; ++v) {
       const FloatVec scale_w = float_load(scales + v * kScaleStep + 2 * w * kStripRows);
       HEADRACE_UNROLL
       for (int r = 0; r < R; ++r) low[v][r] = float_mul(scale_w, to_float(sums[v][r]));
     }
-    integer_sums<V, R, C, kOffset, 4>(block + 256, activations + 16, stride, rows.half_minus + 2 * a + 1,
-                                      2 * rows.stride, shift, sums);
+    integer_sums<V, R, C, kOffset, 4, 4>(block, activations, kMinusHigh, shift, sums);
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r) {
-      const FloatVec scale_a = float_set1(rows.scales[r * rows.stride + a]);
+      const FloatVec scale_a = float_set1(field_of<R, float>(activations, kScale, r));
       HEADRACE_UNROLL
       for (int v = 0; v < V; ++v) {
         const FloatVec scale_w = float_load(scales + v * kScaleStep + (2 * w + 1) * kStripRows);
@@ -158,7 +137,7 @@ HEADRACE_INLINE void add_block(const uint8_t* codes, const float* scales, const 
       for (int half = 0; half < 2; ++half) {
         HEADRACE_UNROLL
         for (int r = 0; r < R; ++r) {
-          const FloatVec sum_a = float_set1(rows.half_sums[2 * (r * rows.stride + a) + half]);
+          const FloatVec sum_a = float_set1(field_of<R, float>(activations, kLowSum + half, r));
           HEADRACE_UNROLL
           for (int v = 0; v < V; ++v) {
             const FloatVec min = float_load(minima + v * kScaleStep + (2 * w + half) * kStripRows);
@@ -195,13 +174,14 @@ struct TileWeights {
   const float* minima;
 };
 
-// acc [R][kTaskColumns] += `blocks` blocks of R rows.
+// out [R][kTaskColumns] += `blocks` blocks of a tile of R rows.
 template <int V, int R, ScaleKind K, CodeKind C>
-void tile(const TileWeights& weights, int64_t blocks, const Rows& rows, int shift, float* out) {
+void tile(const TileWeights& weights, int64_t blocks, const uint8_t* activations, int shift, float* out) {
   FloatVec acc[V][R];
   load_acc<V, R>(out, acc);
   for (int64_t b = 0; b < blocks; ++b) {
-    add_block<V, R, K, C>(weights.codes, weights.scales, weights.minima, b, rows, b, shift, acc);
+    add_block<V, R, K, C>(weights.codes, weights.scales, weights.minima, b, activations, shift, acc);
+    activations += R * kActivationBytes;
   }
   store_acc<V, R>(acc, out);
 }
@@ -210,65 +190,102 @@ void tile(const TileWeights& weights, int64_t blocks, const Rows& rows, int shif
 template <int V, ScaleKind K, CodeKind C>
 void all_rows(const TileWeights& weights, int64_t blocks, const QuantizedPlane& plane, int64_t first_row,
               int64_t num_rows, int64_t first_block, int shift, float* out) {
-  int64_t row = 0;
-  for (; row + kMaxRows <= num_rows; row += kMaxRows) {
-    tile<V, kMaxRows, K, C>(weights, blocks, rows_from(plane, first_row + row, first_block), shift,
-                            out + row * kTaskColumns);
+  const int64_t row_bytes = plane.blocks * kActivationBytes;
+  const uint8_t* from = plane.bytes + first_row * row_bytes;
+  int64_t left = num_rows;
+  for (; left >= kMaxRows; left -= kMaxRows) {
+    tile<V, kMaxRows, K, C>(weights, blocks, from + first_block * kMaxRows * kActivationBytes, shift, out);
+    from += kMaxRows * row_bytes;
+    out += kMaxRows * kTaskColumns;
   }
-  if (row == num_rows) return;
-  const Rows rows = rows_from(plane, first_row + row, first_block);
-  out += row * kTaskColumns;
-  switch (num_rows - row) {
-    case 1: return tile<V, 1, K, C>(weights, blocks, rows, shift, out);
-    case 2: return tile<V, 2, K, C>(weights, blocks, rows, shift, out);
-    case 3: return tile<V, 3, K, C>(weights, blocks, rows, shift, out);
+  from += first_block * left * kActivationBytes;
+  switch (left) {
+    case 1: return tile<V, 1, K, C>(weights, blocks, from, shift, out);
+    case 2: return tile<V, 2, K, C>(weights, blocks, from, shift, out);
+    case 3: return tile<V, 3, K, C>(weights, blocks, from, shift, out);
 #if HEADRACE_ISA_LEVEL == 2
-    case 4: return tile<V, 4, K, C>(weights, blocks, rows, shift, out);
-    case 5: return tile<V, 5, K, C>(weights, blocks, rows, shift, out);
+    case 4: return tile<V, 4, K, C>(weights, blocks, from, shift, out);
+    case 5: return tile<V, 5, K, C>(weights, blocks, from, shift, out);
 #endif
   }
-}
-
-// The outlier terms of one row whose blocks lie in the chunk: entries [entry, end) of its list.
-template <int V, ScaleKind K, CodeKind C>
-void outlier_blocks(const TileWeights& weights, const Rows& row, const int32_t* index, int64_t first_block,
-                    int64_t entry, int64_t end, int shift, float* out) {
-  FloatVec acc[V][1];
-  load_acc<V, 1>(out, acc);
-  for (; entry < end; ++entry) {
-    add_block<V, 1, K, C>(weights.codes, weights.scales, weights.minima, index[entry] - first_block, row, entry,
-                          shift, acc);
-  }
-  store_acc<V, 1>(acc, out);
 }
 
 struct Scratch {
   UnpackedStrip* strips;  // [kTaskStrips]
   float* first;           // [rows][kTaskColumns]
-  float* second;
-  int32_t* cursors;       // [rows]: entries of the outlier list that are done
+  float* second;          // [rows + 1][kTaskColumns]: the last takes what belongs to other tasks
 };
 
-template <int V, ScaleKind K, CodeKind C>
-void chunk_lanes(const QuantizedTask& task, const Scratch& scratch, const TileWeights& weights, int64_t first_block,
-                 int64_t blocks, int shift, int64_t column, bool last_lanes) {
-  all_rows<V, K, C>(weights, blocks, task.first, task.first_row, task.num_rows, first_block, shift,
-                    scratch.first + column);
-  if (task.second.blocks == task.blocks) {
-    all_rows<V, K, C>(weights, blocks, task.second, task.first_row, task.num_rows, first_block, shift,
-                      scratch.second + column);
-    return;
+// One tile of entries of a block: rows[i] is the row of entry i within the task.
+template <int V, int R, ScaleKind K, CodeKind C>
+HEADRACE_INLINE void outlier_tile(const TileWeights& weights, int64_t block, const uint8_t* activations,
+                                  float* const* rows, int shift) {
+  FloatVec acc[V][R];
+  HEADRACE_UNROLL
+  for (int r = 0; r < R; ++r) {
+    HEADRACE_UNROLL
+    for (int v = 0; v < V; ++v) acc[v][r] = float_load(rows[r] + v * kLanes);
   }
-  for (int64_t row = 0; row < task.num_rows; ++row) {
-    const int64_t n = task.second.blocks;
-    const int32_t* index = task.second_index + (task.first_row + row) * n;
-    const int64_t entry = scratch.cursors[row];
-    int64_t end = entry;
-    while (end < n && index[end] < first_block + blocks) ++end;
-    if (end == entry) continue;
-    outlier_blocks<V, K, C>(weights, rows_from(task.second, task.first_row + row, 0), index, first_block, entry, end,
-                            shift, scratch.second + row * kTaskColumns + column);
-    if (last_lanes) scratch.cursors[row] = static_cast<int32_t>(end);
+  add_block<V, R, K, C>(weights.codes, weights.scales, weights.minima, block, activations, shift, acc);
+  HEADRACE_UNROLL
+  for (int r = 0; r < R; ++r) {
+    HEADRACE_UNROLL
+    for (int v = 0; v < V; ++v) float_store(rows[r] + v * kLanes, acc[v][r]);
+  }
+}
+
+// The outlier terms of the chunk's blocks. A row's blocks come in ascending order.
+template <int V, ScaleKind K, CodeKind C>
+void outlier_blocks(const QuantizedTask& task, const TileWeights& weights, int64_t first_block, int64_t blocks,
+                    int shift, float* out) {
+  const OutlierPlane& plane = task.outliers;
+  const int64_t group = task.first_row / kOutlierGroupRows;
+  const int64_t group_entry = group * kOutlierGroupRows * plane.per_row;
+  const int32_t* starts = plane.starts + group * (task.blocks + 1);
+  const int32_t* entry_rows = plane.rows + group_entry;
+  const uint8_t* bytes = plane.bytes + group_entry * kActivationBytes;
+  const int32_t begin = static_cast<int32_t>(task.first_row - group * kOutlierGroupRows);
+  const int32_t count = static_cast<int32_t>(task.num_rows);
+  for (int64_t b = first_block; b < first_block + blocks; ++b) {
+    const int32_t end = starts[b + 1];
+    for (int32_t entry = starts[b]; entry < end; entry += kMaxRows) {
+      const int32_t size = end - entry < kMaxRows ? end - entry : kMaxRows;
+      if (entry_rows[entry + size - 1] < begin) continue;
+      if (entry_rows[entry] >= begin + count) break;
+      float* rows[kMaxRows];
+      for (int32_t i = 0; i < size; ++i) {
+        const uint32_t row = static_cast<uint32_t>(entry_rows[entry + i] - begin);
+        rows[i] = out + (row < static_cast<uint32_t>(count) ? row : static_cast<uint32_t>(count)) * kTaskColumns;
+      }
+      const uint8_t* at = bytes + entry * static_cast<int64_t>(kActivationBytes);
+      const int64_t block = b - first_block;
+      switch (size) {
+        case 1: outlier_tile<V, 1, K, C>(weights, block, at, rows, shift); break;
+        case 2: outlier_tile<V, 2, K, C>(weights, block, at, rows, shift); break;
+        case 3: outlier_tile<V, 3, K, C>(weights, block, at, rows, shift); break;
+#if HEADRACE_ISA_LEVEL == 2
+        case 4: outlier_tile<V, 4, K, C>(weights, block, at, rows, shift); break;
+        case 5: outlier_tile<V, 5, K, C>(weights, block, at, rows, shift); break;
+#endif
+        default: outlier_tile<V, kMaxRows, K, C>(weights, block, at, rows, shift);
+      }
+    }
+  }
+}
+
+template <int V, ScaleKind K, CodeKind C>
+void chunk_lanes(const QuantizedTask& task, const Scratch& scratch, int64_t first_lane, int64_t first_block,
+                 int64_t blocks, int shift) {
+  const UnpackedStrip* strip = scratch.strips + first_lane / kStripRows;
+  const int64_t inner = first_lane % kStripRows;
+  const TileWeights weights = {strip->codes + 4 * inner, strip->scales + inner, strip->minima + inner};
+  all_rows<V, K, C>(weights, blocks, task.first, task.first_row, task.num_rows, first_block, shift,
+                    scratch.first + first_lane);
+  if (task.second.bytes) {
+    all_rows<V, K, C>(weights, blocks, task.second, task.first_row, task.num_rows, first_block, shift,
+                      scratch.second + first_lane);
+  } else {
+    outlier_blocks<V, K, C>(task, weights, first_block, blocks, shift, scratch.second + first_lane);
   }
 }
 
@@ -276,21 +293,14 @@ template <ScaleKind K, CodeKind C>
 void run_chunk(const QuantizedTask& task, const Scratch& scratch, int64_t first_block, int64_t blocks) {
 #if HEADRACE_ISA_LEVEL == 2
   const int shift = task.layout->code_kind == CodeKind::kSigned8 ? 7 : task.layout->offset_shift;
-  const UnpackedStrip* strip = scratch.strips;
-  const TileWeights weights = {strip->codes, strip->scales, strip->minima};
   if (task.num_strips == 2) {
-    chunk_lanes<2, K, C>(task, scratch, weights, first_block, blocks, shift, 0, true);
+    chunk_lanes<2, K, C>(task, scratch, 0, first_block, blocks, shift);
   } else {
-    chunk_lanes<1, K, C>(task, scratch, weights, first_block, blocks, shift, 0, true);
+    chunk_lanes<1, K, C>(task, scratch, 0, first_block, blocks, shift);
   }
 #else
-  constexpr int kTileLanes = kMaxTileVectors * kLanes;
-  for (int64_t lane = 0; lane < task.num_strips * kStripRows; lane += kTileLanes) {
-    const UnpackedStrip* strip = scratch.strips + lane / kStripRows;
-    const int64_t inner = lane % kStripRows;
-    const TileWeights weights = {strip->codes + 4 * inner, strip->scales + inner, strip->minima + inner};
-    chunk_lanes<kMaxTileVectors, K, C>(task, scratch, weights, first_block, blocks, task.layout->offset_shift, lane,
-                                       lane + kTileLanes == task.num_strips * kStripRows);
+  for (int64_t lane = 0; lane < task.num_strips * kStripRows; lane += kLanes) {
+    chunk_lanes<1, K, C>(task, scratch, lane, first_block, blocks, task.layout->offset_shift);
   }
 #endif
 }
@@ -348,8 +358,7 @@ void write_outputs(const QuantizedTask& task, const Scratch& scratch) {
 }  // namespace
 
 int64_t quantized_scratch_bytes(int64_t num_rows) {
-  const int64_t cursors = (num_rows * 4 + 63) / 64 * 64;
-  return kTaskStrips * (int64_t)sizeof(UnpackedStrip) + num_rows * kTaskColumns * 8 + cursors;
+  return kTaskStrips * (int64_t)sizeof(UnpackedStrip) + (2 * num_rows + 1) * kTaskColumns * 4;
 }
 
 void quantized_run_task(const QuantizedTask& task) {
@@ -358,8 +367,7 @@ void quantized_run_task(const QuantizedTask& task) {
   scratch.strips = (UnpackedStrip*)task.scratch;
   scratch.first = (float*)(task.scratch + kTaskStrips * sizeof(UnpackedStrip));
   scratch.second = scratch.first + task.num_rows * kTaskColumns;
-  scratch.cursors = (int32_t*)(scratch.second + task.num_rows * kTaskColumns);
-  memset(scratch.first, 0, (size_t)task.num_rows * (kTaskColumns * 8 + 4));
+  memset(scratch.first, 0, (size_t)(2 * task.num_rows + 1) * kTaskColumns * 4);
 
   const RunChunk run = choose_chunk(layout.scale_kind, layout.code_kind);
   // Few rows: small chunks, so that reading the weights and multiplying overlap.

@@ -10,7 +10,7 @@
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 
-HEADRACE_INLINE int32_t load_four(const int8_t* p) {
+HEADRACE_INLINE int32_t load_four(const uint8_t* p) {
   int32_t four;
   memcpy(&four, p, sizeof four);
   return four;

@@ -17,7 +17,7 @@ const KernelTable kKernelTable = {
 #endif
     matmul_tile, widen, rms_norm_row, gated_activation, add, scale, softcap, rotate_head, store_kv,
     attention_scratch_floats, attention_split, attention_merge, attention_finish,
-    {quantized_scratch_bytes, quantized_run_task, quantized_quantize_row},
+    {kQuantizedTileRows, quantized_scratch_bytes, quantized_run_task, quantized_quantize_tile},
 };
 
 }  // namespace headrace::HEADRACE_ISA_NAMESPACE
