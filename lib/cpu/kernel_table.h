@@ -13,8 +13,10 @@ namespace headrace {
 constexpr int kPanel = 16;
 // A product sums K in chunks of this many terms from zero and adds the chunks in order.
 constexpr int kSumChunk = 256;
+// float_tile_rows of any instruction set is at most this.
+constexpr int kMostTileRows = 16;
 
-// Element types of panels; kQ8Codes appears in the KV cache alone.
+// Element types of panels.
 enum class PanelType : int32_t { kF32, kF16, kBF16 };
 
 // out[r, g, lane] += sum over k of x[k * x_stride + r] * w[g * panel_stride + k * k_stride + lane], k in order from

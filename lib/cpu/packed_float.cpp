@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t kTaskPanels = 8;
 constexpr int64_t kPairPanels = 2;
 constexpr int64_t kBlockRows = 128;
+static_assert(kBlockRows >= kMostTileRows);
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -64,9 +65,8 @@ class PackedFloat final : public CpuPackedWeight {
 
   void multiply_one_tile(const LinearInput& input, const LinearOutput& output, ThreadPool& pool,
                          const KernelTable& kernels) const {
-    constexpr int64_t kMostRows = 16;
     pool.run(ceil_div(num_panels(), kTaskPanels), [&](int64_t task, int) {
-      alignas(64) float totals[kMostRows * kTaskPanels * kPanel] = {};
+      alignas(64) float totals[kMostTileRows * kTaskPanels * kPanel] = {};
       const int64_t first = task * kTaskPanels;
       MatmulTile tile;
       tile.x = input.num_tokens == 1 ? input.x : input.x_tiles;

@@ -13,6 +13,7 @@ constexpr int kTileRows = 6;
 #else
 constexpr int kTileRows = 2;
 #endif
+static_assert(kTileRows <= kMostTileRows);
 
 void matmul_tile(PanelType type, const MatmulTile& tile);
 void widen(PanelType type, const void* src, float* dst, int64_t count);
