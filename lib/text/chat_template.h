@@ -35,7 +35,7 @@ struct RenderOptions {
   size_t max_output_bytes = size_t{16} << 20;
   // Steps of the interpreter: expressions evaluated and elements visited. Bounds time and memory.
   uint64_t max_steps = 50'000'000;
-  // Nesting of macro calls, recursive loops and statements.
+  // Nesting of macro calls and recursive loops. (Native stack is bounded apart from that, at 1 MiB.)
   int max_depth = 200;
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
@@ -68,8 +68,10 @@ class ChatTemplate {
                                                            std::map<std::string, std::string> special_tokens);
 
   // Renders the conversation.
-  //  messages: an array of objects {"role", "content", ...}. As in transformers, whichever of reasoning_content,
-  //            thinking and reasoning a message has is copied to those of the three it lacks.
+  //  messages: an array of objects {"role", "content", ...}. As in transformers (5.24), a message's null entries are
+  //            left out, and the first of reasoning_content, thinking and reasoning that it has becomes its
+  //            reasoning_content, and its thinking if it has none. The roles system, developer, user, assistant, tool
+  //            and function count as scaffold, since templates build turn markers of them; other roles are content.
   //  tools:    an array of tool definitions, or null for none.
   //  kwargs:   an object of further variables (enable_thinking, documents, ...), or null. They override special
   //            tokens of the same name, and then count as content.

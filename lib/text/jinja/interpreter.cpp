@@ -814,7 +814,13 @@ Value Interpreter::call(const Value& callee, const CallArguments& arguments) {
 }
 
 std::optional<std::string> printed_callable(const Value& value) {
-  if (value.is(Kind::kLoop)) return std::nullopt;
+  if (value.is(Kind::kLoop)) {
+    const auto& loop = value.as<LoopObject>();
+    // A filtered loop's length would have to run the filter.
+    if (loop.filtered) return std::nullopt;
+    const auto rest = static_cast<int64_t>(loop.source.size() - loop.next_source) + (loop.after ? 1 : 0);
+    return fmt::format("<LoopContext {}/{}>", loop.index0 + 1, loop.length.value_or(loop.index0 + 1 + rest));
+  }
   const auto& object = value.as<CallableObject>();
   if (object.what == CallableObject::What::kMacro) return fmt::format("<Macro '{}'>", object.name);
   return std::nullopt;

@@ -154,7 +154,7 @@ void append_repr(Heap& heap, std::string& out, const Value& value) {
       out += "])";
       return;
     case Kind::kNamespace:
-      out += "<TemplateNamespace ";
+      out += "<Namespace ";
       append_entries(heap, out, value.as<NamespaceObject>().attributes);
       out += '>';
       return;
