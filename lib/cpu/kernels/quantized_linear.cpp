@@ -3,17 +3,13 @@
 #include <string.h>
 
 #include "cpu/kernels/quantized_entry.h"
-#include "cpu/kernels/quantized_unpack.h"
-#include "cpu/kernels/quantized_vec.h"
+#include "cpu/kernels/quantized_groups.h"
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 namespace {
 
 // Tiles are up to two vectors of weight lanes (AVX-512: the two strips of a task; else one) times kMaxRows rows.
 constexpr int kMaxRows = kQuantizedTileRows;
-// Bytes between the codes, and floats between the scales, of a tile's vectors: with 16 lanes a vector is a strip.
-constexpr int64_t kCodeStep = kLanes == 16 ? (int64_t)sizeof(UnpackedStrip) : 4 * kLanes;
-constexpr int64_t kScaleStep = kLanes == 16 ? (int64_t)sizeof(UnpackedStrip) / 4 : kLanes;
 
 constexpr bool two_scales(ScaleKind kind) { return kind == ScaleKind::kTwo || kind == ScaleKind::kTwoMin; }
 constexpr bool has_minima(ScaleKind kind) { return kind == ScaleKind::kOneMin || kind == ScaleKind::kTwoMin; }
@@ -26,14 +22,23 @@ HEADRACE_INLINE T field_of(const uint8_t* block, int field, int r) {
   return value;
 }
 
+// The weights of one tile's lanes in a chunk.
+template <class Groups>
+struct TileWeights {
+  Groups groups;
+  const float* scales;
+  const float* minima;
+};
+
 // Exact sums of products over kGroups groups of 4 k from kFirst on, offsets taken out.
 // activations: a block; minus: the field that holds minus the sum of its codes here.
-template <int V, int R, CodeKind C, bool kOffset, int kFirst, int kGroups>
-HEADRACE_INLINE void integer_sums(const uint8_t* codes, const uint8_t* activations, int minus, int shift,
+template <int V, int R, CodeKind C, bool kOffset, int kFirst, int kGroups, class Groups>
+HEADRACE_INLINE void integer_sums(const Groups& groups, int64_t block, const uint8_t* activations, int minus, int shift,
                                   IntVec (*sums)[R]) {
   HEADRACE_UNROLL
   for (int r = 0; r < R; ++r) {
-    const IntVec start = kOffset ? int_shift_left(int_set1(field_of<R, int32_t>(activations, minus, r)), shift) : int_zero();
+    const IntVec start =
+        kOffset ? int_shift_left(int_set1(field_of<R, int32_t>(activations, minus, r)), shift) : int_zero();
     HEADRACE_UNROLL
     for (int v = 0; v < V; ++v) sums[v][r] = start;
   }
@@ -42,7 +47,7 @@ HEADRACE_INLINE void integer_sums(const uint8_t* codes, const uint8_t* activatio
   for (int g = kFirst; g < kFirst + kGroups; ++g) {
     IntVec w[V];
     HEADRACE_UNROLL
-    for (int v = 0; v < V; ++v) w[v] = int_load(codes + v * kCodeStep + 64 * g);
+    for (int v = 0; v < V; ++v) w[v] = groups.group(block, v, g);
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r) {
       const IntVec a = int_set1(load_four(activations + 4 * (g * R + r)));
@@ -63,7 +68,7 @@ HEADRACE_INLINE void integer_sums(const uint8_t* codes, const uint8_t* activatio
       IntVec w[V], magnitude[V];
       HEADRACE_UNROLL
       for (int v = 0; v < V; ++v) {
-        w[v] = int_load(codes + v * kCodeStep + 64 * (first + g));
+        w[v] = groups.group(block, v, first + g);
         magnitude[v] = C == CodeKind::kSigned8 ? abs_bytes(w[v]) : w[v];
       }
       HEADRACE_UNROLL
@@ -86,14 +91,15 @@ HEADRACE_INLINE void integer_sums(const uint8_t* codes, const uint8_t* activatio
 }
 
 // Adds weight block w times a block of R rows of activations: the arithmetic that quantized_kernels.h states.
-template <int V, int R, ScaleKind K, CodeKind C>
-HEADRACE_INLINE void add_block(const uint8_t* codes, const float* scales, const float* minima, int64_t w,
-                               const uint8_t* activations, int shift, FloatVec (*acc)[R]) {
+template <int V, int R, ScaleKind K, CodeKind C, class Groups>
+HEADRACE_INLINE void add_block(const TileWeights<Groups>& weights, int64_t w, const uint8_t* activations, int shift,
+                               FloatVec (*acc)[R]) {
   constexpr bool kOffset = !has_minima(K) && (HEADRACE_ISA_LEVEL == 2 || C != CodeKind::kSigned8);
-  const uint8_t* block = codes + w * kBlockCodes;
+  const float* scales = weights.scales;
+  const float* minima = weights.minima;
   IntVec sums[V][R];
   if constexpr (!two_scales(K)) {
-    integer_sums<V, R, C, kOffset, 0, 8>(block, activations, kMinusSum, shift, sums);
+    integer_sums<V, R, C, kOffset, 0, 8>(weights.groups, w, activations, kMinusSum, shift, sums);
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r) {
       const FloatVec scale_a = float_set1(field_of<R, float>(activations, kScale, r));
@@ -115,14 +121,14 @@ HEADRACE_INLINE void add_block(const uint8_t* codes, const float* scales, const 
     }
   } else {
     FloatVec low[V][R];
-    integer_sums<V, R, C, kOffset, 0, 4>(block, activations, kMinusLow, shift, sums);
+    integer_sums<V, R, C, kOffset, 0, 4>(weights.groups, w, activations, kMinusLow, shift, sums);
     HEADRACE_UNROLL
     for (int v = 0; v < V; ++v) {
       const FloatVec scale_w = float_load(scales + v * kScaleStep + 2 * w * kStripRows);
       HEADRACE_UNROLL
       for (int r = 0; r < R; ++r) low[v][r] = float_mul(scale_w, to_float(sums[v][r]));
     }
-    integer_sums<V, R, C, kOffset, 4, 4>(block, activations, kMinusHigh, shift, sums);
+    integer_sums<V, R, C, kOffset, 4, 4>(weights.groups, w, activations, kMinusHigh, shift, sums);
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r) {
       const FloatVec scale_a = float_set1(field_of<R, float>(activations, kScale, r));
@@ -167,28 +173,21 @@ HEADRACE_INLINE void store_acc(const FloatVec (*acc)[R], float* to) {
   }
 }
 
-// Lanes of one tile within a chunk.
-struct TileWeights {
-  const uint8_t* codes;
-  const float* scales;
-  const float* minima;
-};
-
 // out [R][kTaskColumns] += `blocks` blocks of a tile of R rows.
-template <int V, int R, ScaleKind K, CodeKind C>
-void tile(const TileWeights& weights, int64_t blocks, const uint8_t* activations, int shift, float* out) {
+template <int V, int R, ScaleKind K, CodeKind C, class Groups>
+void tile(const TileWeights<Groups>& weights, int64_t blocks, const uint8_t* activations, int shift, float* out) {
   FloatVec acc[V][R];
   load_acc<V, R>(out, acc);
   for (int64_t b = 0; b < blocks; ++b) {
-    add_block<V, R, K, C>(weights.codes, weights.scales, weights.minima, b, activations, shift, acc);
+    add_block<V, R, K, C>(weights, b, activations, shift, acc);
     activations += R * kActivationBytes;
   }
   store_acc<V, R>(acc, out);
 }
 
 // All rows of a plane against one tile's lanes.
-template <int V, ScaleKind K, CodeKind C>
-void all_rows(const TileWeights& weights, int64_t blocks, const QuantizedPlane& plane, int64_t first_row,
+template <int V, ScaleKind K, CodeKind C, class Groups>
+void all_rows(const TileWeights<Groups>& weights, int64_t blocks, const QuantizedPlane& plane, int64_t first_row,
               int64_t num_rows, int64_t first_block, int shift, float* out) {
   const int64_t row_bytes = plane.blocks * kActivationBytes;
   const uint8_t* from = plane.bytes + first_row * row_bytes;
@@ -217,8 +216,8 @@ struct Scratch {
 };
 
 // One tile of entries of a block: rows[i] is the row of entry i within the task.
-template <int V, int R, ScaleKind K, CodeKind C>
-HEADRACE_INLINE void outlier_tile(const TileWeights& weights, int64_t block, const uint8_t* activations,
+template <int V, int R, ScaleKind K, CodeKind C, class Groups>
+HEADRACE_INLINE void outlier_tile(const TileWeights<Groups>& weights, int64_t block, const uint8_t* activations,
                                   float* const* rows, int shift) {
   FloatVec acc[V][R];
   HEADRACE_UNROLL
@@ -226,7 +225,7 @@ HEADRACE_INLINE void outlier_tile(const TileWeights& weights, int64_t block, con
     HEADRACE_UNROLL
     for (int v = 0; v < V; ++v) acc[v][r] = float_load(rows[r] + v * kLanes);
   }
-  add_block<V, R, K, C>(weights.codes, weights.scales, weights.minima, block, activations, shift, acc);
+  add_block<V, R, K, C>(weights, block, activations, shift, acc);
   HEADRACE_UNROLL
   for (int r = 0; r < R; ++r) {
     HEADRACE_UNROLL
@@ -235,8 +234,8 @@ HEADRACE_INLINE void outlier_tile(const TileWeights& weights, int64_t block, con
 }
 
 // The outlier terms of the chunk's blocks. A row's blocks come in ascending order.
-template <int V, ScaleKind K, CodeKind C>
-void outlier_blocks(const QuantizedTask& task, const TileWeights& weights, int64_t first_block, int64_t blocks,
+template <int V, ScaleKind K, CodeKind C, class Groups>
+void outlier_blocks(const QuantizedTask& task, const TileWeights<Groups>& weights, int64_t first_block, int64_t blocks,
                     int shift, float* out) {
   const OutlierPlane& plane = task.outliers;
   const int64_t group = task.first_row / kOutlierGroupRows;
@@ -273,12 +272,13 @@ void outlier_blocks(const QuantizedTask& task, const TileWeights& weights, int64
   }
 }
 
-template <int V, ScaleKind K, CodeKind C>
-void chunk_lanes(const QuantizedTask& task, const Scratch& scratch, int64_t first_lane, int64_t first_block,
-                 int64_t blocks, int shift) {
+// Every row of the task against one tile's lanes, first_lane on, of a chunk.
+template <int V, ScaleKind K, CodeKind C, class Groups>
+void chunk_lanes(const QuantizedTask& task, const Scratch& scratch, const Groups& groups, int64_t first_lane,
+                 int64_t first_block, int64_t blocks, int shift) {
   const UnpackedStrip* strip = scratch.strips + first_lane / kStripRows;
   const int64_t inner = first_lane % kStripRows;
-  const TileWeights weights = {strip->codes + 4 * inner, strip->scales + inner, strip->minima + inner};
+  const TileWeights<Groups> weights = {groups, strip->scales + inner, strip->minima + inner};
   all_rows<V, K, C>(weights, blocks, task.first, task.first_row, task.num_rows, first_block, shift,
                     scratch.first + first_lane);
   if (task.second.bytes) {
@@ -289,23 +289,80 @@ void chunk_lanes(const QuantizedTask& task, const Scratch& scratch, int64_t firs
   }
 }
 
-template <ScaleKind K, CodeKind C>
-void run_chunk(const QuantizedTask& task, const Scratch& scratch, int64_t first_block, int64_t blocks) {
+// A chunk, tile by tile. groups_at(lane): the weights of a tile that starts with that lane.
+template <ScaleKind K, CodeKind C, class GroupsAt>
+HEADRACE_INLINE void chunk_tiles(const QuantizedTask& task, const Scratch& scratch, const GroupsAt& groups_at,
+                                 int64_t first_block, int64_t blocks) {
 #if HEADRACE_ISA_LEVEL == 2
   const int shift = task.layout->code_kind == CodeKind::kSigned8 ? 7 : task.layout->offset_shift;
   if (task.num_strips == 2) {
-    chunk_lanes<2, K, C>(task, scratch, 0, first_block, blocks, shift);
+    chunk_lanes<2, K, C>(task, scratch, groups_at(0), 0, first_block, blocks, shift);
   } else {
-    chunk_lanes<1, K, C>(task, scratch, 0, first_block, blocks, shift);
+    chunk_lanes<1, K, C>(task, scratch, groups_at(0), 0, first_block, blocks, shift);
   }
 #else
   for (int64_t lane = 0; lane < task.num_strips * kStripRows; lane += kLanes) {
-    chunk_lanes<1, K, C>(task, scratch, lane, first_block, blocks, task.layout->offset_shift);
+    chunk_lanes<1, K, C>(task, scratch, groups_at(lane), lane, first_block, blocks, task.layout->offset_shift);
   }
 #endif
 }
 
-using RunChunk = void (*)(const QuantizedTask&, const Scratch&, int64_t, int64_t);
+// records: the chunk's records of the first strip.
+template <ScaleKind K, CodeKind C>
+void run_chunk(const QuantizedTask& task, const Scratch& scratch, const uint8_t* records, int64_t first_block,
+               int64_t blocks) {
+  const int64_t count = blocks / task.layout->record_blocks;
+  for (int strip = 0; strip < task.num_strips; ++strip) {
+    unpack_records(*task.layout, records + strip * task.strip_bytes, count, scratch.strips + strip);
+  }
+  const auto groups_at = [&](int64_t lane) {
+    return UnpackedGroups{scratch.strips[lane / kStripRows].codes + 4 * (lane % kStripRows)};
+  };
+  chunk_tiles<K, C>(task, scratch, groups_at, first_block, blocks);
+}
+
+// The same with the codes unpacked in registers: for so few rows that each code is used about once.
+template <RecordFormat F>
+void run_packed_chunk(const QuantizedTask& task, const Scratch& scratch, const uint8_t* records, int64_t first_block,
+                      int64_t blocks) {
+  using Format = PackedFormat<F>;
+  for (int strip = 0; strip < task.num_strips; ++strip) {
+    unpack_scales(*task.layout, records + strip * task.strip_bytes, blocks / Format::kRecordBlocks,
+                  scratch.strips + strip);
+  }
+  const auto groups_at = [&](int64_t lane) {
+    return PackedGroups<F>{records + lane / kStripRows * task.strip_bytes + 4 * (lane % kStripRows),
+                           kLanes == 16 ? task.strip_bytes : 4 * kLanes};
+  };
+#if HEADRACE_ISA_LEVEL == 2
+  constexpr CodeKind kCode = CodeKind::kSigned8;
+#else
+  constexpr CodeKind kCode = Format::kCode;
+#endif
+  chunk_tiles<Format::kScale, kCode>(task, scratch, groups_at, first_block, blocks);
+}
+
+using RunChunk = void (*)(const QuantizedTask&, const Scratch&, const uint8_t*, int64_t, int64_t);
+
+RunChunk choose_packed_chunk(RecordFormat format) {
+  switch (format) {
+#define CASE(name) \
+  case RecordFormat::name: return run_packed_chunk<RecordFormat::name>
+    CASE(kQ4_0);
+    CASE(kQ4_1);
+    CASE(kQ5_0);
+    CASE(kQ5_1);
+    CASE(kQ8_0);
+    CASE(kQ4_K);
+    CASE(kQ5_K);
+    CASE(kQ6_K);
+    CASE(kIQ4_NL);
+    CASE(kIQ4_XS);
+    CASE(kMXFP4);
+#undef CASE
+    default: return nullptr;
+  }
+}
 
 // AVX-512's dot product does not care for the range of the codes.
 #if HEADRACE_ISA_LEVEL == 2
@@ -369,23 +426,24 @@ void quantized_run_task(const QuantizedTask& task) {
   scratch.second = scratch.first + task.num_rows * kTaskColumns;
   memset(scratch.first, 0, (size_t)(2 * task.num_rows + 1) * kTaskColumns * 4);
 
-  const RunChunk run = choose_chunk(layout.scale_kind, layout.code_kind);
+  const bool few = task.num_rows <= kMaxRows;
+  RunChunk run = few ? choose_packed_chunk(layout.format) : nullptr;
+  if (!run) run = choose_chunk(layout.scale_kind, layout.code_kind);
   // Few rows: small chunks, so that reading the weights and multiplying overlap.
-  const int64_t chunk_blocks = task.num_rows <= kMaxRows ? kMaxRecordBlocks : kMaxChunkBlocks;
+  const int64_t chunk_blocks = few ? kMaxRecordBlocks : kMaxChunkBlocks;
   const int64_t chunk_records = chunk_blocks / layout.record_blocks;
   const int64_t num_records = task.blocks / layout.record_blocks;
   for (int64_t record = 0; record < num_records; record += chunk_records) {
     const int64_t left = num_records - record;
     const int64_t count = left < chunk_records ? left : chunk_records;
-    for (int strip = 0; strip < task.num_strips; ++strip) {
-      const uint8_t* from = task.strips + strip * task.strip_bytes + record * layout.record_bytes;
-      if (left > count) {
-        const int64_t next = left - count < chunk_records ? left - count : chunk_records;
-        prefetch_bytes(from + count * layout.record_bytes, next * layout.record_bytes);
+    const uint8_t* records = task.strips + record * layout.record_bytes;
+    if (left > count) {
+      const int64_t next = left - count < chunk_records ? left - count : chunk_records;
+      for (int strip = 0; strip < task.num_strips; ++strip) {
+        prefetch_bytes(records + strip * task.strip_bytes + count * layout.record_bytes, next * layout.record_bytes);
       }
-      unpack_records(layout, from, count, scratch.strips + strip);
     }
-    run(task, scratch, record * layout.record_blocks, count * layout.record_blocks);
+    run(task, scratch, records, record * layout.record_blocks, count * layout.record_blocks);
   }
   write_outputs(task, scratch);
 }

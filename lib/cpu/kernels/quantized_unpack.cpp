@@ -100,13 +100,6 @@ HEADRACE_INLINE void unpack_threes(const uint8_t* high, const uint8_t* planes, u
   }
 }
 
-// What signed bytes are stored XORed with.
-#if HEADRACE_ISA_LEVEL == 2
-constexpr uint8_t kSignFlip = 0x80;
-#else
-constexpr uint8_t kSignFlip = 0;
-#endif
-
 HEADRACE_INLINE void unpack_bytes(const uint8_t* planes, uint8_t* codes) {
   for (int g = 0; g < 8; ++g) {
     LOAD(Bytes64, packed, planes + 64 * g);
@@ -146,13 +139,6 @@ HEADRACE_INLINE void unpack_table(const uint8_t* table, const uint8_t* planes, u
 #endif
 }
 
-#define SIGNED(value) (uint8_t)((value) ^ kSignFlip)
-const uint8_t kIq4Codes[16] = {SIGNED(-127), SIGNED(-104), SIGNED(-83), SIGNED(-65), SIGNED(-49), SIGNED(-35),
-                               SIGNED(-22),  SIGNED(-10),  SIGNED(1),   SIGNED(13),  SIGNED(25),  SIGNED(38),
-                               SIGNED(53),   SIGNED(69),   SIGNED(89),  SIGNED(113)};
-// Doubled FP4 values plus 16.
-const uint8_t kFp4Codes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
-
 // Sub-block scales and minima of Q4_K and Q5_K: twelve packed bytes per row, [12][16].
 HEADRACE_INLINE void k_scales(const uint8_t* record, UnpackedStrip* out, int64_t first_block) {
   Floats16 d, dmin;
@@ -180,6 +166,8 @@ HEADRACE_INLINE void k_scales(const uint8_t* record, UnpackedStrip* out, int64_t
   }
 }
 
+// kCodes false: the scales alone.
+template <bool kCodes>
 HEADRACE_INLINE void unpack_record(RecordFormat format, const uint8_t* r, int64_t b, UnpackedStrip* out) {
   uint8_t* codes = out->codes + b * kBlockCodes;
   float* scales = out->scales + b * kStripRows;
@@ -189,36 +177,36 @@ HEADRACE_INLINE void unpack_record(RecordFormat format, const uint8_t* r, int64_
     case RecordFormat::kQ4_0:
       widen_halves(r, &d);
       STORE(scales, d);
-      unpack_nibbles(r + 32, codes);
+      if (kCodes) unpack_nibbles(r + 32, codes);
       return;
     case RecordFormat::kQ4_1:
       widen_halves(r, &d);
       STORE(scales, d);
       widen_halves(r + 32, &d);
       STORE(minima, d);
-      unpack_nibbles(r + 64, codes);
+      if (kCodes) unpack_nibbles(r + 64, codes);
       return;
     case RecordFormat::kQ5_0:
       widen_halves(r, &d);
       STORE(scales, d);
-      unpack_fives(r + 32, r + 96, codes);
+      if (kCodes) unpack_fives(r + 32, r + 96, codes);
       return;
     case RecordFormat::kQ5_1:
       widen_halves(r, &d);
       STORE(scales, d);
       widen_halves(r + 32, &d);
       STORE(minima, d);
-      unpack_fives(r + 64, r + 128, codes);
+      if (kCodes) unpack_fives(r + 64, r + 128, codes);
       return;
     case RecordFormat::kQ8_0:
       widen_halves(r, &d);
       STORE(scales, d);
-      unpack_bytes(r + 32, codes);
+      if (kCodes) unpack_bytes(r + 32, codes);
       return;
     case RecordFormat::kIQ4_NL:
       widen_halves(r, &d);
       STORE(scales, d);
-      unpack_table(kIq4Codes, r + 32, codes);
+      if (kCodes) unpack_table(kIq4Codes, r + 32, codes);
       return;
     case RecordFormat::kMXFP4:
       for (int i = 0; i < kStripRows; ++i) {
@@ -227,15 +215,15 @@ HEADRACE_INLINE void unpack_record(RecordFormat format, const uint8_t* r, int64_
         const uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
         memcpy(scales + i, &bits, sizeof bits);
       }
-      unpack_table(kFp4Codes, r + 16, codes);
+      if (kCodes) unpack_table(kFp4Codes, r + 16, codes);
       return;
     case RecordFormat::kQ4_K:
       k_scales(r, out, b);
-      for (int j = 0; j < 8; ++j) unpack_nibbles(r + 256 + 256 * j, codes + kBlockCodes * j);
+      for (int j = 0; kCodes && j < 8; ++j) unpack_nibbles(r + 256 + 256 * j, codes + kBlockCodes * j);
       return;
     case RecordFormat::kQ5_K:
       k_scales(r, out, b);
-      for (int j = 0; j < 8; ++j) {
+      for (int j = 0; kCodes && j < 8; ++j) {
         unpack_fives(r + 256 + 320 * j, r + 256 + 320 * j + 64, codes + kBlockCodes * j);
       }
       return;
@@ -250,7 +238,7 @@ HEADRACE_INLINE void unpack_record(RecordFormat format, const uint8_t* r, int64_
         }
         LOAD(Floats16, factor, factors);
         STORE(scales + j * kStripRows, d * factor);
-        unpack_table(kIq4Codes, r + 128 + 256 * j, codes + kBlockCodes * j);
+        if (kCodes) unpack_table(kIq4Codes, r + 128 + 256 * j, codes + kBlockCodes * j);
       }
       return;
     }
@@ -261,7 +249,7 @@ HEADRACE_INLINE void unpack_record(RecordFormat format, const uint8_t* r, int64_
         LOAD(SignedBytes16, scale, r + 32 + 16 * j);
         STORE(scales + j * kStripRows, d * __builtin_convertvector(scale, Floats16));
       }
-      for (int j = 0; j < 8; ++j) {
+      for (int j = 0; kCodes && j < 8; ++j) {
         unpack_sixes(r + 288 + 384 * j, r + 288 + 384 * j + 128, codes + kBlockCodes * j);
       }
       return;
@@ -274,7 +262,7 @@ HEADRACE_INLINE void unpack_record(RecordFormat format, const uint8_t* r, int64_
         const Bytes16 bits = (j < 8 ? low & 15 : low >> 4) | (((high >> (2 * (j / 4))) & 3) << 4);
         STORE(scales + j * kStripRows, d * (__builtin_convertvector(bits, Floats16) - 32.0f));
       }
-      for (int j = 0; j < 8; ++j) {
+      for (int j = 0; kCodes && j < 8; ++j) {
         unpack_threes(r + 224 + 192 * j, r + 224 + 192 * j + 64, codes + kBlockCodes * j);
       }
       return;
@@ -289,7 +277,7 @@ HEADRACE_INLINE void unpack_record(RecordFormat format, const uint8_t* r, int64_
         STORE(scales + j * kStripRows, d * __builtin_convertvector(packed & 15, Floats16));
         STORE(minima + j * kStripRows, -(dmin * __builtin_convertvector(packed >> 4, Floats16)));
       }
-      for (int j = 0; j < 8; ++j) unpack_twos(r + 320 + 128 * j, codes + kBlockCodes * j);
+      for (int j = 0; kCodes && j < 8; ++j) unpack_twos(r + 320 + 128 * j, codes + kBlockCodes * j);
       return;
     }
     case RecordFormat::kBlocks:
@@ -315,10 +303,10 @@ void unpack_file_blocks(const QuantizedLayout& layout, const uint8_t* record, in
 #endif
 }
 
-template <RecordFormat kFormat>
+template <RecordFormat kFormat, bool kCodes>
 void unpack_all(const QuantizedLayout& layout, const uint8_t* record, int64_t num_records, UnpackedStrip* out) {
   for (int64_t n = 0; n < num_records; ++n) {
-    unpack_record(kFormat, record + n * layout.record_bytes, n * layout.record_blocks, out);
+    unpack_record<kCodes>(kFormat, record + n * layout.record_bytes, n * layout.record_blocks, out);
   }
 }
 
@@ -327,7 +315,7 @@ void unpack_all(const QuantizedLayout& layout, const uint8_t* record, int64_t nu
 void unpack_records(const QuantizedLayout& layout, const uint8_t* record, int64_t num_records, UnpackedStrip* out) {
   switch (layout.format) {
 #define CASE(name) \
-  case RecordFormat::name: return unpack_all<RecordFormat::name>(layout, record, num_records, out)
+  case RecordFormat::name: return unpack_all<RecordFormat::name, true>(layout, record, num_records, out)
     CASE(kQ4_0);
     CASE(kQ4_1);
     CASE(kQ5_0);
@@ -343,6 +331,28 @@ void unpack_records(const QuantizedLayout& layout, const uint8_t* record, int64_
     CASE(kMXFP4);
 #undef CASE
     case RecordFormat::kBlocks: return unpack_file_blocks(layout, record, num_records, out);
+  }
+}
+
+void unpack_scales(const QuantizedLayout& layout, const uint8_t* record, int64_t num_records, UnpackedStrip* out) {
+  switch (layout.format) {
+#define CASE(name) \
+  case RecordFormat::name: return unpack_all<RecordFormat::name, false>(layout, record, num_records, out)
+    CASE(kQ4_0);
+    CASE(kQ4_1);
+    CASE(kQ5_0);
+    CASE(kQ5_1);
+    CASE(kQ8_0);
+    CASE(kQ2_K);
+    CASE(kQ3_K);
+    CASE(kQ4_K);
+    CASE(kQ5_K);
+    CASE(kQ6_K);
+    CASE(kIQ4_NL);
+    CASE(kIQ4_XS);
+    CASE(kMXFP4);
+#undef CASE
+    case RecordFormat::kBlocks: return;
   }
 }
 

@@ -17,4 +17,25 @@ struct alignas(64) UnpackedStrip {
 // added, since its dot product wants unsigned weights.
 void unpack_records(const QuantizedLayout& layout, const uint8_t* record, int64_t num_records, UnpackedStrip* out);
 
+// The scales and minima alone; not for RecordFormat::kBlocks.
+void unpack_scales(const QuantizedLayout& layout, const uint8_t* record, int64_t num_records, UnpackedStrip* out);
+
+// What signed bytes are stored XORed with.
+#if HEADRACE_ISA_LEVEL == 2
+constexpr uint8_t kSignFlip = 0x80;
+#else
+constexpr uint8_t kSignFlip = 0;
+#endif
+
+// Unpacked codes of IQ4_NL's and IQ4_XS's four bits.
+#define HEADRACE_SIGNED(value) (uint8_t)((value) ^ kSignFlip)
+constexpr uint8_t kIq4Codes[16] = {
+    HEADRACE_SIGNED(-127), HEADRACE_SIGNED(-104), HEADRACE_SIGNED(-83), HEADRACE_SIGNED(-65),
+    HEADRACE_SIGNED(-49),  HEADRACE_SIGNED(-35),  HEADRACE_SIGNED(-22), HEADRACE_SIGNED(-10),
+    HEADRACE_SIGNED(1),    HEADRACE_SIGNED(13),   HEADRACE_SIGNED(25),  HEADRACE_SIGNED(38),
+    HEADRACE_SIGNED(53),   HEADRACE_SIGNED(69),   HEADRACE_SIGNED(89),  HEADRACE_SIGNED(113)};
+#undef HEADRACE_SIGNED
+// Doubled FP4 values plus 16.
+constexpr uint8_t kFp4Codes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
+
 }  // namespace headrace::HEADRACE_ISA_NAMESPACE
