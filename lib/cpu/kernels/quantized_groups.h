@@ -1,0 +1,118 @@
+// Where a tile's weights come from: codes unpacked into scratch, or packed planes unpacked in registers.
+#pragma once
+
+#include "cpu/kernels/quantized_unpack.h"
+#include "cpu/kernels/quantized_vec.h"
+
+#define HEADRACE_INLINE_MEMBER __attribute__((always_inline)) inline
+
+namespace headrace::HEADRACE_ISA_NAMESPACE {
+
+// Floats between the scales of a tile's vectors: with 16 lanes a vector is a strip of its own.
+constexpr int64_t kScaleStep = kLanes == 16 ? (int64_t)sizeof(UnpackedStrip) / 4 : kLanes;
+
+#if HEADRACE_ISA_LEVEL == 2
+HEADRACE_INLINE IntVec bits_and(IntVec a, IntVec b) { return _mm512_and_si512(a, b); }
+HEADRACE_INLINE IntVec bits_or(IntVec a, IntVec b) { return _mm512_or_si512(a, b); }
+HEADRACE_INLINE IntVec bits_xor(IntVec a, IntVec b) { return _mm512_xor_si512(a, b); }
+HEADRACE_INLINE IntVec bytes_set1(int x) { return _mm512_set1_epi8((char)x); }
+HEADRACE_INLINE IntVec look_up(const uint8_t* table, IntVec index) {
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table)), index);
+}
+#elif HEADRACE_ISA_LEVEL == 1
+HEADRACE_INLINE IntVec bits_and(IntVec a, IntVec b) { return _mm256_and_si256(a, b); }
+HEADRACE_INLINE IntVec bits_or(IntVec a, IntVec b) { return _mm256_or_si256(a, b); }
+HEADRACE_INLINE IntVec bytes_set1(int x) { return _mm256_set1_epi8((char)x); }
+HEADRACE_INLINE IntVec look_up(const uint8_t* table, IntVec index) {
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table)), index);
+}
+#else
+HEADRACE_INLINE IntVec bits_and(IntVec a, IntVec b) { return _mm_and_si128(a, b); }
+HEADRACE_INLINE IntVec bits_or(IntVec a, IntVec b) { return _mm_or_si128(a, b); }
+HEADRACE_INLINE IntVec bytes_set1(int x) { return _mm_set1_epi8((char)x); }
+HEADRACE_INLINE IntVec look_up(const uint8_t* table, IntVec index) {
+  return _mm_shuffle_epi8(_mm_loadu_si128((const __m128i*)table), index);
+}
+#endif
+
+// Shifts 16-bit pieces, left where count is negative; count is known once loops are unrolled.
+typedef uint16_t ShortVec __attribute__((vector_size(4 * kLanes)));
+HEADRACE_INLINE IntVec bits_right(IntVec a, int count) {
+  const ShortVec shorts = (ShortVec)a;
+  return (IntVec)(count >= 0 ? shorts >> (count >= 0 ? count : 0) : shorts << (count >= 0 ? 0 : -count));
+}
+
+// group(block, v, g): four codes of each lane of vector v, group g of a block of the chunk.
+struct UnpackedGroups {
+  static constexpr int64_t kStep = kLanes == 16 ? (int64_t)sizeof(UnpackedStrip) : 4 * kLanes;
+  const uint8_t* codes;
+
+  HEADRACE_INLINE_MEMBER IntVec group(int64_t block, int v, int g) const {
+    return int_load(codes + block * kBlockCodes + v * kStep + 64 * g);
+  }
+};
+
+// Bytes before the planes of a record, bits of a code and blocks of a record; kinds of the layout that has them.
+template <RecordFormat F>
+struct PackedFormat;
+#define HEADRACE_PACKED_FORMAT(name, header, bits, record, scale, code)       \
+  template <>                                                                 \
+  struct PackedFormat<RecordFormat::name> {                                   \
+    static constexpr int64_t kHeader = header;                                \
+    static constexpr int kBits = bits;                                        \
+    static constexpr int64_t kRecordBlocks = record;                          \
+    static constexpr int64_t kBlockBytes = 64 * bits;                         \
+    static constexpr int64_t kRecordBytes = header + record * kBlockBytes;    \
+    static constexpr ScaleKind kScale = ScaleKind::scale;                     \
+    static constexpr CodeKind kCode = CodeKind::code;                         \
+  }
+HEADRACE_PACKED_FORMAT(kQ4_0, 32, 4, 1, kOne, kUpTo15);
+HEADRACE_PACKED_FORMAT(kQ4_1, 64, 4, 1, kOneMin, kUpTo15);
+HEADRACE_PACKED_FORMAT(kQ5_0, 32, 5, 1, kOne, kUpTo31);
+HEADRACE_PACKED_FORMAT(kQ5_1, 64, 5, 1, kOneMin, kUpTo31);
+HEADRACE_PACKED_FORMAT(kQ8_0, 32, 8, 1, kOne, kSigned8);
+HEADRACE_PACKED_FORMAT(kQ4_K, 256, 4, 8, kOneMin, kUpTo15);
+HEADRACE_PACKED_FORMAT(kQ5_K, 256, 5, 8, kOneMin, kUpTo31);
+HEADRACE_PACKED_FORMAT(kQ6_K, 288, 6, 8, kTwo, kUpTo63);
+HEADRACE_PACKED_FORMAT(kIQ4_NL, 32, 4, 1, kOne, kSigned8);
+HEADRACE_PACKED_FORMAT(kIQ4_XS, 128, 4, 8, kOne, kSigned8);
+HEADRACE_PACKED_FORMAT(kMXFP4, 16, 4, 1, kOne, kUpTo31);
+#undef HEADRACE_PACKED_FORMAT
+
+template <RecordFormat F>
+struct PackedGroups {
+  using Format = PackedFormat<F>;
+  const uint8_t* records;  // of the chunk, moved to the tile's first lane
+  int64_t step;            // bytes between the vectors' lanes: strips, or parts of one
+
+  HEADRACE_INLINE_MEMBER IntVec group(int64_t block, int v, int g) const {
+    const uint8_t* at = records + block / Format::kRecordBlocks * Format::kRecordBytes + Format::kHeader +
+                        block % Format::kRecordBlocks * Format::kBlockBytes + v * step;
+    if constexpr (Format::kBits == 8) {
+      const IntVec codes = int_load(at + 64 * g);
+#if HEADRACE_ISA_LEVEL == 2
+      return bits_xor(codes, bytes_set1(0x80));
+#else
+      return codes;
+#endif
+    } else {
+      constexpr int64_t kHigh = 64 * (Format::kBits - 4);
+      const IntVec packed = int_load(at + kHigh + 64 * (g % 4));
+      const IntVec low = bits_and(bits_right(packed, g / 4 * 4), bytes_set1(15));
+      if constexpr (F == RecordFormat::kIQ4_NL || F == RecordFormat::kIQ4_XS) {
+        return look_up(kIq4Codes, low);
+      } else if constexpr (F == RecordFormat::kMXFP4) {
+        return look_up(kFp4Codes, low);
+      } else if constexpr (Format::kBits == 5) {
+        return bits_or(low, bits_and(bits_right(int_load(at), g - 4), bytes_set1(0x10)));
+      } else if constexpr (Format::kBits == 6) {
+        const IntVec high = bits_right(int_load(at + 64 * (g / 4)), 2 * (g % 4) - 4);
+        return bits_or(low, bits_and(high, bytes_set1(0x30)));
+      } else {
+        return low;
+      }
+    }
+  }
+};
+
+}  // namespace headrace::HEADRACE_ISA_NAMESPACE
