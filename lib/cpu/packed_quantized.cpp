@@ -51,36 +51,54 @@ class PackedQuantized final : public CpuPackedWeight {
       task_rows = ceil_div(task_rows / 2, kRowStep) * kRowStep;
     }
     const int64_t cuts = ceil_div(q.workspace_rows, task_rows);
+    if (input.num_tokens <= kernels.quantized.tile_rows) {
+      // Few rows read the weights at the speed of memory: longer runs of strips, each fetching the next one's start.
+      const int64_t run_pairs = std::clamp<int64_t>(pairs / (8 * pool.num_threads()), 1, kMostRunPairs);
+      pool.run(ceil_div(pairs, run_pairs), [&](int64_t index, int thread) {
+        const int64_t end = std::min(pairs, (index + 1) * run_pairs);
+        for (int64_t pair = index * run_pairs; pair < end; ++pair) {
+          run_task(pair * kTaskStrips, 0, input.num_tokens, q, output, thread, kernels);
+        }
+      });
+      return;
+    }
     pool.run(pairs * groups * cuts, [&](int64_t index, int thread) {
       const int64_t group = index / cuts % groups;
       const int64_t first_row = group * kOutlierGroupRows + index % cuts * task_rows;
       const int64_t end_row = std::min((group + 1) * kOutlierGroupRows, input.num_tokens);
       if (first_row >= end_row) return;
       const int64_t strip = index / (groups * cuts) * kTaskStrips;
-      const int64_t column = strip * kStripRows;
-      QuantizedTask task;
-      task.layout = &layout_;
-      task.strips = data_.as<uint8_t>() + strip * strip_bytes_;
-      task.strip_bytes = strip_bytes_;
-      task.num_strips = static_cast<int32_t>(std::min<int64_t>(kTaskStrips, ceil_div(rows_, kStripRows) - strip));
-      task.blocks = cols_ / kQuantBlock;
-      task.first = q.first;
-      task.second = q.second;
-      task.outliers = q.outliers;
-      task.first_row = first_row;
-      task.num_rows = std::min(task_rows, end_row - first_row);
-      task.bias = output.bias ? output.bias + column : nullptr;
-      task.y = output.y + task.first_row * output.y_stride + column;
-      task.y_stride = output.y_stride;
-      task.num_columns = static_cast<int32_t>(std::min<int64_t>(kTaskColumns, rows_ - column));
-      task.accumulate = output.accumulate;
-      task.scratch = q.workspace.as<uint8_t>() + static_cast<uint64_t>(thread) * q.workspace_bytes;
-      kernels.quantized.run_task(task);
+      run_task(strip, first_row, std::min(task_rows, end_row - first_row), q, output, thread, kernels);
     });
   }
 
  private:
+  void run_task(int64_t strip, int64_t first_row, int64_t num_rows, const ActivationRows& q,
+                const LinearOutput& output, int thread, const KernelTable& kernels) const {
+    const int64_t column = strip * kStripRows;
+    QuantizedTask task;
+    task.layout = &layout_;
+    task.strips = data_.as<uint8_t>() + strip * strip_bytes_;
+    task.strip_bytes = strip_bytes_;
+    task.readable_bytes = (ceil_div(rows_, kStripRows) - strip) * strip_bytes_;
+    task.num_strips = static_cast<int32_t>(std::min<int64_t>(kTaskStrips, ceil_div(rows_, kStripRows) - strip));
+    task.blocks = cols_ / kQuantBlock;
+    task.first = q.first;
+    task.second = q.second;
+    task.outliers = q.outliers;
+    task.first_row = first_row;
+    task.num_rows = num_rows;
+    task.bias = output.bias ? output.bias + column : nullptr;
+    task.y = output.y + first_row * output.y_stride + column;
+    task.y_stride = output.y_stride;
+    task.num_columns = static_cast<int32_t>(std::min<int64_t>(kTaskColumns, rows_ - column));
+    task.accumulate = output.accumulate;
+    task.scratch = q.workspace.as<uint8_t>() + static_cast<uint64_t>(thread) * q.workspace_bytes;
+    kernels.quantized.run_task(task);
+  }
+
   static constexpr int64_t kMostBlockBytes = 320;  // Q8_K has 292
+  static constexpr int64_t kMostRunPairs = 8;
   static constexpr int64_t kFewestTaskRows = 48;
   static constexpr int64_t kRowStep = 12;  // a multiple of every instruction set's tile
 

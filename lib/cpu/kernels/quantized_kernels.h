@@ -102,6 +102,7 @@ struct QuantizedTask {
   const QuantizedLayout* layout;
   const uint8_t* strips;
   int64_t strip_bytes;
+  int64_t readable_bytes;  // of weights from strips on: what may be fetched ahead for the next task
   int32_t num_strips;  // 1..kTaskStrips
   int64_t blocks;      // of 32 k in a row
   QuantizedPlane first;

@@ -390,8 +390,20 @@ RunChunk choose_chunk(ScaleKind scale, CodeKind code) {
 }
 #undef CODES
 
-HEADRACE_INLINE void prefetch_bytes(const uint8_t* from, int64_t count) {
-  for (int64_t i = 0; i < count; i += 64) _mm_prefetch((const char*)from + i, _MM_HINT_T0);
+// Fetches `count` records of each strip from `record` on; past a strip's end, the start of the strips after the task's.
+constexpr int64_t kAheadChunks = 2;
+HEADRACE_INLINE void fetch_ahead(const QuantizedTask& task, int64_t record, int64_t count) {
+  const int64_t num_records = task.blocks / task.layout->record_blocks;
+  const int64_t record_bytes = task.layout->record_bytes;
+  const int64_t skip = record < num_records ? 0 : task.num_strips;
+  if (skip > 0) record -= num_records;
+  if (record >= num_records) return;
+  for (int strip = 0; strip < task.num_strips; ++strip) {
+    const int64_t from = (skip + strip) * task.strip_bytes + record * record_bytes;
+    const int64_t end = from + count * record_bytes;
+    const int64_t last = end < task.readable_bytes ? end : task.readable_bytes;
+    for (int64_t i = from; i < last; i += 64) _mm_prefetch((const char*)task.strips + i, _MM_HINT_T0);
+  }
 }
 
 void write_outputs(const QuantizedTask& task, const Scratch& scratch) {
@@ -437,12 +449,7 @@ void quantized_run_task(const QuantizedTask& task) {
     const int64_t left = num_records - record;
     const int64_t count = left < chunk_records ? left : chunk_records;
     const uint8_t* records = task.strips + record * layout.record_bytes;
-    if (left > count) {
-      const int64_t next = left - count < chunk_records ? left - count : chunk_records;
-      for (int strip = 0; strip < task.num_strips; ++strip) {
-        prefetch_bytes(records + strip * task.strip_bytes + count * layout.record_bytes, next * layout.record_bytes);
-      }
-    }
+    if (few) fetch_ahead(task, record + kAheadChunks * chunk_records, chunk_records);
     run(task, scratch, records, record * layout.record_blocks, count * layout.record_blocks);
   }
   write_outputs(task, scratch);
