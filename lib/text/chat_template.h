@@ -1,7 +1,8 @@
-// Chat templates: a model's Jinja template rendered over a conversation, byte for byte as Hugging Face transformers'
-// apply_chat_template renders it (jinja2's ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks, loop
-// controls, the generation tag, and transformers' own tojson, raise_exception and strftime_now), and with the origin
-// of every byte of the prompt: what the template's author wrote, or what a caller sent.
+// Chat templates: a model's Jinja template rendered over a conversation, byte for byte as Hugging Face
+// transformers' apply_chat_template renders it (jinja2's ImmutableSandboxedEnvironment with trim_blocks,
+// lstrip_blocks, loop controls, the generation tag, and transformers' own tojson, raise_exception and
+// strftime_now), and with the origin of every byte of the prompt: what the template's author wrote, or what a
+// caller sent.
 #pragma once
 
 #include <chrono>
@@ -22,12 +23,13 @@
 
 namespace headrace::text {
 
-// What one rendering may see and spend. Exceeding a limit is kResourceExhausted (kDeadlineExceeded for the deadline).
+// What one rendering may see and spend. Exceeding a limit is kResourceExhausted (kDeadlineExceeded for the
+// deadline).
 struct RenderOptions {
   // The template's variable of that name.
   bool add_generation_prompt = true;
-  // The clock of strftime_now(format), in this order: the function if given, else these seconds since 1970 read as
-  // UTC. With neither, a template that calls strftime_now fails: the library reads no clock unasked.
+  // The clock of strftime_now(format), in this order: the function if given, else these seconds since 1970
+  // read as UTC. With neither, a template that calls strftime_now fails: the library reads no clock unasked.
   std::function<std::string(std::string_view format)> strftime_now;
   std::optional<int64_t> now_unix_seconds;
 
@@ -44,9 +46,9 @@ struct RenderOptions {
 struct RenderedSpan {
   size_t begin = 0;
   size_t end = 0;
-  // True for bytes that came from messages, tools or kwargs, or that can't be told apart from such. False (scaffold)
-  // for the template's own literals and the special tokens given to parse(): only there may the tokenizer read
-  // special tokens.
+  // True for bytes that came from messages, tools or kwargs, or that can't be told apart from such. False
+  // (scaffold) for the template's own literals and the special tokens given to parse(): only there may the
+  // tokenizer read special tokens.
   bool is_content = false;
 };
 
@@ -54,30 +56,35 @@ struct RenderedPrompt {
   std::string text;
   // Cover `text` in order, without gaps; neighbours differ in is_content.
   std::vector<RenderedSpan> spans;
-  // Byte ranges [begin, end) written inside {% generation %} ... {% endgeneration %}: the assistant's own words.
+  // Byte ranges [begin, end) written inside {% generation %} ... {% endgeneration %}: the assistant's own
+  // words.
   std::vector<std::pair<size_t, size_t>> generation_spans;
 };
 
 // A parsed template. Immutable: any number of threads may render at once.
 class ChatTemplate {
  public:
-  // `special_tokens` (bos_token, eos_token, ...) become variables of the template whose text counts as scaffold.
-  // Errors: kMalformed with the place "line L, column C" (counted from 1, columns in code points) for what isn't a
-  // template, or uses an unknown tag, filter or test; nothing falls back to another template.
+  // `special_tokens` (bos_token, eos_token, ...) become variables of the template whose text counts as
+  // scaffold. Errors: kMalformed with the place "line L, column C" (counted from 1, columns in code points)
+  // for what isn't a template, or uses an unknown tag, filter or test; nothing falls back to another
+  // template.
   static Result<std::shared_ptr<const ChatTemplate>> parse(std::string_view source,
                                                            std::map<std::string, std::string> special_tokens);
 
   // Renders the conversation.
-  //  messages: an array of objects {"role", "content", ...}. As in transformers (5.24), a message's null entries are
+  //  messages: an array of objects {"role", "content", ...}. As in transformers (5.24), a message's null
+  //  entries are
   //            left out, and the first of reasoning_content, thinking and reasoning that it has becomes its
-  //            reasoning_content, and its thinking if it has none. The roles system, developer, user, assistant, tool
-  //            and function count as scaffold, since templates build turn markers of them; other roles are content.
+  //            reasoning_content, and its thinking if it has none. The roles system, developer, user,
+  //            assistant, tool and function count as scaffold, since templates build turn markers of them;
+  //            other roles are content.
   //  tools:    an array of tool definitions, or null for none.
-  //  kwargs:   an object of further variables (enable_thinking, documents, ...), or null. They override special
+  //  kwargs:   an object of further variables (enable_thinking, documents, ...), or null. They override
+  //  special
   //            tokens of the same name, and then count as content.
-  // Errors: kInvalidArgument with the template's own words when it calls raise_exception, or with a description
-  // when the conversation doesn't fit the template (an undefined attribute, a wrong type); both name the template's
-  // line and column as place. Limits as RenderOptions says.
+  // Errors: kInvalidArgument with the template's own words when it calls raise_exception, or with a
+  // description when the conversation doesn't fit the template (an undefined attribute, a wrong type); both
+  // name the template's line and column as place. Limits as RenderOptions says.
   Result<RenderedPrompt> render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                                 const nlohmann::ordered_json& kwargs, const RenderOptions& options) const;
 

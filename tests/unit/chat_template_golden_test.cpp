@@ -40,8 +40,8 @@ size_t check_file(const std::string& path) {
       const auto conversation = test["conv"].get<std::string>();
       INFO(conversation);
       INFO(kwargs.dump());
-      auto result = (*parsed)->render(data["conversations"][conversation], with_tools ? data["tools"] : Json(),
-                                      kwargs, options);
+      auto result = (*parsed)->render(data["conversations"][conversation],
+                                      with_tools ? data["tools"] : Json(), kwargs, options);
       INFO(result.status().to_string());
       if (test.contains("error")) {
         CHECK_FALSE(result.ok());
@@ -51,10 +51,13 @@ size_t check_file(const std::string& path) {
       CHECK(result->text == test["text"].get<std::string>());
     }
     if (!item.contains("assistant_mask_case")) continue;
-    // The tokens' masks can't be compared without their tokenizer, but the runs of ones are the generation blocks.
+    // The tokens' masks can't be compared without their tokenizer, but the runs of ones are the generation
+    // blocks.
     const Json& mask_case = item["assistant_mask_case"];
-    auto result = (*parsed)->render(data["conversations"][mask_case["conv"].get<std::string>()], nullptr, nullptr,
-                                    RenderOptions{.add_generation_prompt = false});
+    RenderOptions options;
+    options.add_generation_prompt = false;
+    auto result = (*parsed)->render(data["conversations"][mask_case["conv"].get<std::string>()], nullptr,
+                                    nullptr, options);
     REQUIRE(result.ok());
     size_t runs = 0;
     int before = 0;

@@ -16,18 +16,18 @@ struct FilterEntry;
 struct TestEntry;
 
 enum class ExprKind : uint8_t {
-  kConstant,   // value
-  kName,       // name
+  kConstant,            // value
+  kName,                // name
   kNamespaceAttribute,  // name.attribute as the target of a set
-  kTuple,      // operands
-  kList,       // operands
-  kDict,       // operands: key, value, key, value, ...
-  kAttribute,  // operands[0].attribute
-  kItem,       // operands[0][operands[1]]
-  kSlice,      // operands[0][operands[1]:operands[2]:operands[3]], absent bounds null
-  kCall,       // operands[0](arguments)
-  kFilter,     // operands[0] | name(arguments); operands[0] null: the body of a block
-  kTest,       // operands[0] is name(arguments)
+  kTuple,               // operands
+  kList,                // operands
+  kDict,                // operands: key, value, key, value, ...
+  kAttribute,           // operands[0].attribute
+  kItem,                // operands[0][operands[1]]
+  kSlice,               // operands[0][operands[1]:operands[2]:operands[3]], absent bounds null
+  kCall,                // operands[0](arguments)
+  kFilter,              // operands[0] | name(arguments); operands[0] null: the body of a block
+  kTest,                // operands[0] is name(arguments)
   kNot,
   kNegative,
   kPositive,
@@ -68,17 +68,17 @@ struct Expr {
 };
 
 enum class StmtKind : uint8_t {
-  kData,        // text
-  kOutput,      // expressions[0]
-  kIf,          // expressions[i] guards bodies[i]; one body more is the else
-  kFor,         // target in expressions[0] if expressions[1] (may be null); bodies: body, else
-  kSet,         // target = expressions[0]
-  kSetBlock,    // target = bodies[0], through expressions[0] (a filter chain, may be null)
-  kMacro,       // name, parameters, bodies[0]
-  kCallBlock,   // expressions[0] is the call; parameters and bodies[0] are the caller
-  kFilterBlock, // bodies[0] through expressions[0]
-  kWith,        // targets = expressions; bodies[0]
-  kGeneration,  // bodies[0]
+  kData,         // text
+  kOutput,       // expressions[0]
+  kIf,           // expressions[i] guards bodies[i]; one body more is the else
+  kFor,          // target in expressions[0] if expressions[1] (may be null); bodies: body, else
+  kSet,          // target = expressions[0]
+  kSetBlock,     // target = bodies[0], through expressions[0] (a filter chain, may be null)
+  kMacro,        // name, parameters, bodies[0]
+  kCallBlock,    // expressions[0] is the call; parameters and bodies[0] are the caller
+  kFilterBlock,  // bodies[0] through expressions[0]
+  kWith,         // targets = expressions; bodies[0]
+  kGeneration,   // bodies[0]
   kBreak,
   kContinue,
 };

@@ -23,8 +23,8 @@ struct CallArguments {
 // Arguments matched to a function's parameters as Python does; an absent one is null.
 class BoundArguments {
  public:
-  // `names`: the parameters in order; one starting with '/' can only be passed by position. The first `required`
-  // must be given. Fails with Python's words for what doesn't match.
+  // `names`: the parameters in order; one starting with '/' can only be passed by position. The first
+  // `required` must be given. Fails with Python's words for what doesn't match.
   BoundArguments(std::string_view function, const CallArguments& arguments,
                  std::initializer_list<std::string_view> names, size_t required = 0);
 
@@ -34,7 +34,8 @@ class BoundArguments {
   std::vector<const Value*> values_;
 };
 
-using FilterFunction = Value (*)(Interpreter& interpreter, const Value& input, const CallArguments& arguments);
+using FilterFunction = Value (*)(Interpreter& interpreter, const Value& input,
+                                 const CallArguments& arguments);
 using TestFunction = bool (*)(Interpreter& interpreter, const Value& input, const CallArguments& arguments);
 using MethodFunction = Value (*)(Interpreter& interpreter, const Value& self, const CallArguments& arguments);
 

@@ -34,7 +34,18 @@ struct Scope {
 };
 
 struct CallableObject : Object {
-  enum class What : uint8_t { kMacro, kFunction, kMethod, kLoop, kLoopCycle, kLoopChanged, kCycler, kCyclerNext, kCyclerReset, kJoiner };
+  enum class What : uint8_t {
+    kMacro,
+    kFunction,
+    kMethod,
+    kLoop,
+    kLoopCycle,
+    kLoopChanged,
+    kCycler,
+    kCyclerNext,
+    kCyclerReset,
+    kJoiner
+  };
   What what = What::kFunction;
   std::string name;
   // kMacro: its definition (a macro, or a call block's body as `caller`) and scope.

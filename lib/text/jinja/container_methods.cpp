@@ -78,7 +78,9 @@ const MethodEntry* find_container_method(Kind kind, std::string_view name) {
 }
 
 bool is_forbidden_method(Kind kind, std::string_view name) {
-  const auto among = [&](const auto& names) { return std::find(std::begin(names), std::end(names), name) != std::end(names); };
+  const auto among = [&](const auto& names) {
+    return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  };
   return kind == Kind::kDict ? among(kForbiddenDict) : kind == Kind::kList && among(kForbiddenList);
 }
 

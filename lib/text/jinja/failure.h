@@ -1,5 +1,5 @@
-// How the template engine fails within this folder: an exception that never leaves it (ChatTemplate turns it into a
-// Status), since every expression can fail and a failure always ends the whole parse or rendering.
+// How the template engine fails within this folder: an exception that never leaves it (ChatTemplate turns it
+// into a Status), since every expression can fail and a failure always ends the whole parse or rendering.
 #pragma once
 
 #include <cstdint>

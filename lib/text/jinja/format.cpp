@@ -115,14 +115,16 @@ bool is_negative(const Value& value) {
 void group_digits(std::string& digits, char separator, size_t every) {
   size_t whole = digits.find_first_not_of("0123456789abcdefABCDEF");
   if (whole == std::string::npos) whole = digits.size();
-  if (const size_t e = digits.find_first_of("eE"); every == 3 && e != std::string::npos) whole = std::min(whole, e);
+  if (const size_t e = digits.find_first_of("eE"); every == 3 && e != std::string::npos)
+    whole = std::min(whole, e);
   for (size_t at = whole; at > every;) {
     at -= every;
     digits.insert(at, 1, separator);
   }
 }
 
-void append_padded(TextBuilder& out, const StyledText& text, const Spec& spec, char default_align, uint8_t origin) {
+void append_padded(TextBuilder& out, const StyledText& text, const Spec& spec, char default_align,
+                   uint8_t origin) {
   const size_t missing = spec.width > text.length ? spec.width - text.length : 0;
   const char align = spec.align ? spec.align : default_align;
   const size_t left = align == '>' || align == '=' ? missing : align == '^' ? missing / 2 : 0;
@@ -167,7 +169,8 @@ int checked_precision(size_t value) {
   return static_cast<int>(value);
 }
 
-// str % values ---------------------------------------------------------------------------------------------------
+// str % values
+// ---------------------------------------------------------------------------------------------------
 
 class PercentFormat {
  public:
@@ -232,17 +235,24 @@ class PercentFormat {
     bool left = false;
     for (; at < format.size(); ++at) {
       const char c = format[at];
-      if (c == '-') left = true;
-      else if (c == '+') spec.sign = '+';
-      else if (c == ' ') spec.sign = spec.sign == '+' ? '+' : ' ';
-      else if (c == '#') spec.alternate = true;
-      else if (c == '0') spec.zero = true;
-      else break;
+      if (c == '-')
+        left = true;
+      else if (c == '+')
+        spec.sign = '+';
+      else if (c == ' ')
+        spec.sign = spec.sign == '+' ? '+' : ' ';
+      else if (c == '#')
+        spec.alternate = true;
+      else if (c == '0')
+        spec.zero = true;
+      else
+        break;
     }
     if (at < format.size() && format[at] == '*') {
       const int64_t width = take_integer();
       if (width < 0) left = true;
-      const uint64_t size = width < 0 ? uint64_t{0} - static_cast<uint64_t>(width) : static_cast<uint64_t>(width);
+      const uint64_t size =
+          width < 0 ? uint64_t{0} - static_cast<uint64_t>(width) : static_cast<uint64_t>(width);
       spec.width = size;
       ++at;
     } else {
@@ -282,7 +292,8 @@ class PercentFormat {
           text = value.text();
         } else if (value.is_integer()) {
           const int64_t code = value.as_int();
-          if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("%c arg not in range(0x110000)");
+          if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+            fail("%c arg not in range(0x110000)");
           std::string bytes;
           utf8_append(bytes, static_cast<char32_t>(code));
           text = plain_text(std::move(bytes), kContent);
@@ -313,8 +324,9 @@ class PercentFormat {
     std::string digits, prefix;
     bool negative = is_negative(value);
     if (!integral) {
-      digits = float_digits(value.as_double(), type, precision_ ? std::optional<int>(checked_precision(*precision_))
-                                                                 : std::nullopt, spec.alternate);
+      digits = float_digits(value.as_double(), type,
+                            precision_ ? std::optional<int>(checked_precision(*precision_)) : std::nullopt,
+                            spec.alternate);
       if (!std::isfinite(value.as_double()) && spec.align == '=') {
         spec.fill = " ";
         spec.align = '>';
@@ -322,7 +334,8 @@ class PercentFormat {
     } else {
       Value whole = value;
       if (value.is(Kind::kFloat)) {
-        if (type == 'o' || type == 'x' || type == 'X') fail("%{} format: an integer is required, not float", type);
+        if (type == 'o' || type == 'x' || type == 'X')
+          fail("%{} format: an integer is required, not float", type);
         const double truncated = std::trunc(value.as_double());
         if (!(std::fabs(truncated) < 0x1p63)) fail("the integer needs more than 64 bits");
         whole = Value::integer(static_cast<int64_t>(truncated));
@@ -348,7 +361,8 @@ class PercentFormat {
   TextBuilder out_;
 };
 
-// str.format -----------------------------------------------------------------------------------------------------
+// str.format
+// -----------------------------------------------------------------------------------------------------
 
 Spec parse_spec(std::string_view text) {
   Spec spec;
@@ -393,7 +407,8 @@ void append_formatted(TextBuilder& out, const Value& value, std::string_view tex
   if (text.empty()) return append_str(out, value);
   Spec spec = parse_spec(text);
   if (value.is_string()) {
-    if (spec.type != '\0' && spec.type != 's') fail("Unknown format code '{}' for object of type 'str'", spec.type);
+    if (spec.type != '\0' && spec.type != 's')
+      fail("Unknown format code '{}' for object of type 'str'", spec.type);
     if (spec.sign != '-') fail("Sign not allowed in string format specifier");
     if (spec.align == '=' && !spec.zero) fail("'=' alignment not allowed in string format specifier");
     if (spec.align == '=') spec.align = '<';
@@ -405,7 +420,8 @@ void append_formatted(TextBuilder& out, const Value& value, std::string_view tex
   if (!value.is_number()) fail("unsupported format string passed to {}.__format__", type_name(value));
   const uint8_t number_origin = static_cast<uint8_t>(origin | (value.content() ? kContent : kTrusted));
   const std::string_view float_types = "eEfFgG%";
-  const bool as_float = value.is(Kind::kFloat) || (spec.type && float_types.find(spec.type) != std::string_view::npos);
+  const bool as_float =
+      value.is(Kind::kFloat) || (spec.type && float_types.find(spec.type) != std::string_view::npos);
   std::string digits, prefix;
   size_t every = 3;
   if (as_float) {
@@ -433,7 +449,8 @@ void append_formatted(TextBuilder& out, const Value& value, std::string_view tex
         break;
       case 'c': {
         const int64_t code = value.as_int();
-        if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("%c arg not in range(0x110000)");
+        if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+          fail("%c arg not in range(0x110000)");
         std::string bytes;
         utf8_append(bytes, static_cast<char32_t>(code));
         return append_padded(out, plain_text(std::move(bytes), kContent), spec, '<', origin);
@@ -514,9 +531,12 @@ class BraceFormat {
     if (at < close && bytes[at] == '!') {
       if (at + 1 >= close) fail("end of string while looking for conversion specifier");
       const char conversion = bytes[at + 1];
-      if (conversion == 's') value = to_str(heap_, value);
-      else if (conversion == 'r' || conversion == 'a') value = make_string(heap_, repr(heap_, value), kContent);
-      else fail("Unknown conversion specifier '{}'", conversion);
+      if (conversion == 's')
+        value = to_str(heap_, value);
+      else if (conversion == 'r' || conversion == 'a')
+        value = make_string(heap_, repr(heap_, value), kContent);
+      else
+        fail("Unknown conversion specifier '{}'", conversion);
       at += 2;
       if (at < close && bytes[at] != ':') fail("expected ':' after conversion specifier");
     }
@@ -542,7 +562,8 @@ class BraceFormat {
     size_t at = std::min(name.find_first_of(".["), name.size());
     std::string first = name.substr(0, at);
     Value value;
-    const bool number = !first.empty() && first.size() < 10 && first.find_first_not_of("0123456789") == std::string::npos;
+    const bool number =
+        !first.empty() && first.size() < 10 && first.find_first_not_of("0123456789") == std::string::npos;
     if (first.empty() || number) {
       if (first.empty() ? manual_ : next_ > 0)
         fail("cannot switch between manual field specification and automatic field numbering");
@@ -571,7 +592,8 @@ class BraceFormat {
         if (end == std::string::npos || end == at + 1) fail("Missing ']' in format string");
         const std::string key = name.substr(at + 1, end - at - 1);
         const bool index = key.size() < 18 && key.find_first_not_of("0123456789") == std::string::npos;
-        value = interpreter_.item(value, index ? Value::integer(std::stoll(key)) : make_string(heap_, key, kTrusted));
+        value = interpreter_.item(
+            value, index ? Value::integer(std::stoll(key)) : make_string(heap_, key, kTrusted));
         at = end + 1;
       } else {
         fail("Only '.' or '[' may follow ']' in format field specifier");

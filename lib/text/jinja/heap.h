@@ -1,5 +1,5 @@
-// The budget of one rendering: steps, live bytes, the longest string, native stack and deadline. Every object made
-// while rendering is charged here, so that no template can exhaust the host.
+// The budget of one rendering: steps, live bytes, the longest string, native stack and deadline. Every object
+// made while rendering is charged here, so that no template can exhaust the host.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,8 @@ class Heap {
 
   // Before a container of that many elements is filled.
   void check_items(uint64_t items) const {
-    if (items > limits_.max_live_bytes / 32) exhausted("the template holds more than {} bytes at once", limits_.max_live_bytes);
+    if (items > limits_.max_live_bytes / 32)
+      exhausted("the template holds more than {} bytes at once", limits_.max_live_bytes);
   }
 
   void check_string(size_t bytes) const {

@@ -159,7 +159,8 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
   return Flow::kNormal;
 }
 
-// Loops ----------------------------------------------------------------------------------------------------------
+// Loops
+// ----------------------------------------------------------------------------------------------------------
 
 std::optional<Value> Interpreter::fetch(LoopObject& loop) {
   while (loop.next_source < loop.source.size()) {
@@ -276,7 +277,8 @@ Value Interpreter::loop_attribute(const Value& value, const std::string& name) {
   return make_undefined(heap_, fmt::format("'loop' has no attribute '{}'", name));
 }
 
-// Names and assignment -------------------------------------------------------------------------------------------
+// Names and assignment
+// -------------------------------------------------------------------------------------------
 
 void Interpreter::assign(const Expr& target, const Value& value) {
   switch (target.kind) {
@@ -318,7 +320,8 @@ Value Interpreter::eval_name(const Expr& expr) {
   return make_undefined(heap_, fmt::format("'{}' is undefined", expr.name));
 }
 
-// Expressions ----------------------------------------------------------------------------------------------------
+// Expressions
+// ----------------------------------------------------------------------------------------------------
 
 Value Interpreter::eval(const Expr& expr) {
   heap_.step();
@@ -335,7 +338,8 @@ Value Interpreter::eval(const Expr& expr) {
       Values items;
       items.reserve(expr.operands.size());
       for (const ExprPtr& operand : expr.operands) items.push_back(eval(*operand));
-      return make_sequence(heap_, expr.kind == ExprKind::kTuple ? Kind::kTuple : Kind::kList, std::move(items));
+      return make_sequence(heap_, expr.kind == ExprKind::kTuple ? Kind::kTuple : Kind::kList,
+                           std::move(items));
     }
     case ExprKind::kDict: {
       auto dict = std::make_shared<DictObject>();
@@ -383,7 +387,8 @@ Value Interpreter::eval(const Expr& expr) {
     case ExprKind::kConditional:
       if (truthy(heap_, eval(*expr.operands[1]))) return eval(*expr.operands[0]);
       if (expr.operands[2]) return eval(*expr.operands[2]);
-      return make_undefined(heap_, "the inline if-expression evaluated to false and no else section was defined");
+      return make_undefined(heap_,
+                            "the inline if-expression evaluated to false and no else section was defined");
     case ExprKind::kConcat: {
       TextBuilder builder(heap_);
       for (const ExprPtr& operand : expr.operands) {
@@ -523,7 +528,8 @@ bool Interpreter::apply_test(std::string_view name, const Value& input, const Ca
   return entry->function(*this, input, arguments);
 }
 
-// Attributes -----------------------------------------------------------------------------------------------------
+// Attributes
+// -----------------------------------------------------------------------------------------------------
 
 Value Interpreter::callable(CallableObject::What what, std::string name, Value self) {
   heap_.step();
@@ -558,7 +564,8 @@ std::optional<Value> Interpreter::python_attribute(const Value& object, const st
         if (name == "grouper") return object.items()[0];
         if (name == "list") return object.items()[1];
       }
-      if (const MethodEntry* entry = find_container_method(object.kind(), name)) return method(object, *entry);
+      if (const MethodEntry* entry = find_container_method(object.kind(), name))
+        return method(object, *entry);
       if (is_forbidden_method(object.kind(), name))
         return make_undefined(heap_, fmt::format("access to attribute '{}' of '{}' object is unsafe.", name,
                                                  type_name(object)));
@@ -649,7 +656,8 @@ Value Interpreter::item(const Value& object, const Value& key) {
   if (auto value = python_item(object, key)) return *value;
   if (key.is_string()) {
     if (auto value = python_attribute(object, key.bytes())) return *value;
-    return make_undefined(heap_, fmt::format("{} has no attribute '{}'", describe_object(object), key.bytes()));
+    return make_undefined(heap_,
+                          fmt::format("{} has no attribute '{}'", describe_object(object), key.bytes()));
   }
   if (key.is_undefined()) fail_undefined(key);
   return make_undefined(heap_, fmt::format("{} has no element {}", describe_object(object),
@@ -665,7 +673,8 @@ Value Interpreter::attribute_path(const Value& object, const Value& path, const 
   };
   if (path.is_none()) return value;
   if (!path.is_string()) {
-    if (!path.is_integer()) fail("an attribute's name must be a string or an integer, not '{}'", type_name(path));
+    if (!path.is_integer())
+      fail("an attribute's name must be a string or an integer, not '{}'", type_name(path));
     step(path);
     return value;
   }
@@ -673,14 +682,16 @@ Value Interpreter::attribute_path(const Value& object, const Value& path, const 
   for (size_t begin = 0; begin <= names.size();) {
     const size_t end = std::min(names.find('.', begin), names.size());
     const std::string part = names.substr(begin, end - begin);
-    const bool number = !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == std::string::npos;
+    const bool number =
+        !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == std::string::npos;
     step(number ? Value::integer(std::stoll(part)) : make_string(heap_, part, kTrusted));
     begin = end + 1;
   }
   return value;
 }
 
-// Calls ----------------------------------------------------------------------------------------------------------
+// Calls
+// ----------------------------------------------------------------------------------------------------------
 
 Value Interpreter::make_macro(const Stmt& stmt, std::string name) {
   if (!scope_->captured) {
@@ -730,12 +741,14 @@ Value Interpreter::call_macro(const CallableObject& macro, const CallArguments& 
     } else if (parameter.fallback) {
       scope->set(parameter.symbol, eval(*parameter.fallback));
     } else {
-      scope->set(parameter.symbol, make_undefined(heap_, fmt::format("parameter '{}' was not provided", parameter.name)));
+      scope->set(parameter.symbol,
+                 make_undefined(heap_, fmt::format("parameter '{}' was not provided", parameter.name)));
     }
   }
   if ((stmt.uses_caller || stmt.explicit_caller) && !has_caller) {
     auto caller = take("caller");
-    scope->set(template_.caller_symbol, caller ? std::move(*caller) : make_undefined(heap_, "No caller defined"));
+    scope->set(template_.caller_symbol,
+               caller ? std::move(*caller) : make_undefined(heap_, "No caller defined"));
   }
   if (stmt.uses_kwargs) {
     auto dict = std::make_shared<DictObject>();

@@ -144,8 +144,8 @@ class Lexer {
     }
   }
 
-  // Behind the end of a statement or comment whose closing braces begin at `close`: its "-" strips the whitespace
-  // that follows, and trim_blocks takes one newline unless it has a "+".
+  // Behind the end of a statement or comment whose closing braces begin at `close`: its "-" strips the
+  // whitespace that follows, and trim_blocks takes one newline unless it has a "+".
   void finish_block(size_t close, char sign, bool trims) {
     at_ = close + 2;
     if (sign == '-') {
@@ -165,7 +165,8 @@ class Lexer {
   }
 
   void lex_raw(size_t tag, size_t inside) {
-    for (size_t open = source_.find("{%", inside); open != std::string::npos; open = source_.find("{%", open + 2)) {
+    for (size_t open = source_.find("{%", inside); open != std::string::npos;
+         open = source_.find("{%", open + 2)) {
       const char sign = sign_at(open + 2);
       size_t at = skip_space(open + 2 + (sign ? 1 : 0));
       if (!starts(at, "endraw")) continue;
@@ -253,7 +254,8 @@ class Lexer {
       text.erase(std::remove(text.begin(), text.end(), '_'), text.end());
       return text;
     };
-    // A float: digits, then a fraction and/or an exponent. Not right behind a dot, where a number is an index.
+    // A float: digits, then a fraction and/or an exponent. Not right behind a dot, where a number is an
+    // index.
     const size_t whole = digits_end(at, decimal);
     size_t end = whole;
     bool is_float = false;
@@ -263,7 +265,8 @@ class Lexer {
         is_float = true;
       }
       if (end < source_.size() && (source_[end] == 'e' || source_[end] == 'E')) {
-        const size_t sign = end + 1 < source_.size() && (source_[end + 1] == '+' || source_[end + 1] == '-') ? 1 : 0;
+        const size_t sign =
+            end + 1 < source_.size() && (source_[end + 1] == '+' || source_[end + 1] == '-') ? 1 : 0;
         if (end + 1 + sign < source_.size() && is_digit(source_[end + 1 + sign])) {
           end = digits_end(end + 1 + sign, decimal);
           is_float = true;
@@ -330,7 +333,8 @@ class Lexer {
       } else if (c >= '0' && c <= '7') {
         uint32_t value = 0;
         size_t digits = 0;
-        while (digits < 3 && i + digits < source_.size() && source_[i + digits] >= '0' && source_[i + digits] <= '7')
+        while (digits < 3 && i + digits < source_.size() && source_[i + digits] >= '0' &&
+               source_[i + digits] <= '7')
           value = value * 8 + static_cast<uint32_t>(source_[i + digits++] - '0');
         i += digits - 1;
         utf8_append(out, value);

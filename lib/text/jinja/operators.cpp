@@ -7,7 +7,9 @@
 
 namespace headrace::text::jinja {
 
-void fail_undefined(const Value& value) { fail("{}", value.as<UndefinedObject>().message); }
+void fail_undefined(const Value& value) {
+  fail("{}", value.as<UndefinedObject>().message);
+}
 
 Value escape_value(Heap& heap, const Value& value) {
   if (value.is_string() && value.text().markup) return value;
@@ -39,8 +41,8 @@ namespace {
 constexpr std::string_view kSymbols[] = {"+", "-", "*", "/", "//", "%", "**"};
 
 [[noreturn]] void unsupported_operands(BinaryOp op, const Value& left, const Value& right) {
-  fail("unsupported operand type(s) for {}: '{}' and '{}'", kSymbols[static_cast<size_t>(op)], type_name(left),
-       type_name(right));
+  fail("unsupported operand type(s) for {}: '{}' and '{}'", kSymbols[static_cast<size_t>(op)],
+       type_name(left), type_name(right));
 }
 
 int64_t fitted(std::optional<int64_t> value) {
@@ -144,7 +146,8 @@ Value repeated(Heap& heap, const Value& what, int64_t times) {
   if (what.is_string()) {
     const StyledText& text = what.text();
     TextBuilder out(heap);
-    if (!text.bytes.empty() && count > heap.limits().max_string_bytes / text.bytes.size()) heap.check_string(SIZE_MAX);
+    if (!text.bytes.empty() && count > heap.limits().max_string_bytes / text.bytes.size())
+      heap.check_string(SIZE_MAX);
     heap.step(count);
     if (!text.bytes.empty())
       for (uint64_t i = 0; i < count; ++i) out.append(text);
@@ -166,8 +169,7 @@ Value repeated(Heap& heap, const Value& what, int64_t times) {
 
 Value added(Heap& heap, const Value& left, const Value& right) {
   if (left.is_string()) {
-    if (!right.is_string())
-      fail("can only concatenate str (not \"{}\") to str", type_name(right));
+    if (!right.is_string()) fail("can only concatenate str (not \"{}\") to str", type_name(right));
     const bool markup = left.text().markup || right.text().markup;
     TextBuilder out(heap);
     out.append(markup ? escape_value(heap, left).text() : left.text());
@@ -207,8 +209,10 @@ Value binary_operation(Heap& heap, BinaryOp op, const Value& left, const Value& 
   }
   if (op == BinaryOp::kAdd) return added(heap, left, right);
   if (op == BinaryOp::kMul) {
-    if ((left.is_string() || left.is_sequence()) && right.is_integer()) return repeated(heap, left, right.as_int());
-    if ((right.is_string() || right.is_sequence()) && left.is_integer()) return repeated(heap, right, left.as_int());
+    if ((left.is_string() || left.is_sequence()) && right.is_integer())
+      return repeated(heap, left, right.as_int());
+    if ((right.is_string() || right.is_sequence()) && left.is_integer())
+      return repeated(heap, right, left.as_int());
   }
   unsupported_operands(op, left, right);
 }
@@ -233,8 +237,7 @@ bool contains(Heap& heap, const Value& container, const Value& item) {
     case Kind::kUndefined:
       return false;
     case Kind::kString:
-      if (!item.is_string())
-        fail("'in <string>' requires string as left operand, not {}", type_name(item));
+      if (!item.is_string()) fail("'in <string>' requires string as left operand, not {}", type_name(item));
       heap.step(container.bytes().size() / 16);
       return container.bytes().find(item.bytes()) != std::string::npos;
     case Kind::kDict:

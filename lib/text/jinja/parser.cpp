@@ -36,7 +36,8 @@ class Parser {
  private:
   struct Nesting {
     Nesting(Parser& parser, int& counter, int limit) : counter_(counter) {
-      if (counter_ >= limit) fail_at(parser.current().position, "the template nests deeper than {} levels here", limit);
+      if (counter_ >= limit)
+        fail_at(parser.current().position, "the template nests deeper than {} levels here", limit);
       ++counter_;
     }
     ~Nesting() { --counter_; }
@@ -44,8 +45,8 @@ class Parser {
     int& counter_;
   };
 
-  // While it lives, unknown names are no errors yet (filters and tests as in jinja2, where that ends at the next
-  // scope, or functions, where it doesn't).
+  // While it lives, unknown names are no errors yet (filters and tests as in jinja2, where that ends at the
+  // next scope, or functions, where it doesn't).
   struct Soft {
     explicit Soft(int& counter) : counter_(counter) { ++counter_; }
     ~Soft() { --counter_; }
@@ -80,7 +81,8 @@ class Parser {
     return true;
   }
   void expect_operator(std::string_view symbol) {
-    if (!accept_operator(symbol)) fail_at(current().position, "expected '{}', got {}", symbol, describe(current()));
+    if (!accept_operator(symbol))
+      fail_at(current().position, "expected '{}', got {}", symbol, describe(current()));
   }
   void expect_kind(TokenKind kind, const char* what) {
     if (current().kind != kind) fail_at(current().position, "expected {}, got {}", what, describe(current()));
@@ -141,7 +143,8 @@ class Parser {
       visit(expr->arguments->star);
       visit(expr->arguments->double_star);
     }
-    if (depth + 1 > kMaxTreeDepth) fail_at(expr->position, "the expression has more than {} levels", kMaxTreeDepth);
+    if (depth + 1 > kMaxTreeDepth)
+      fail_at(expr->position, "the expression has more than {} levels", kMaxTreeDepth);
     expr->depth = static_cast<uint16_t>(depth + 1);
     return expr;
   }
@@ -154,7 +157,8 @@ class Parser {
     return finish(std::move(expr));
   }
 
-  // Statements -----------------------------------------------------------------------------------------------------
+  // Statements
+  // -----------------------------------------------------------------------------------------------------
 
   Body parse_body(std::initializer_list<std::string_view> ends) {
     const Nesting nesting(*this, statement_nesting_, kMaxStatementNesting);
@@ -165,7 +169,8 @@ class Parser {
       switch (token.kind) {
         case TokenKind::kEnd:
           if (ends.size() != 0)
-            fail_at(open_tag_, "the tag '{}' is never closed: '{}' is missing", open_name_, *(ends.end() - 1));
+            fail_at(open_tag_, "the tag '{}' is never closed: '{}' is missing", open_name_,
+                    *(ends.end() - 1));
           return body;
         case TokenKind::kData: {
           auto stmt = make_stmt(StmtKind::kData);
@@ -200,9 +205,10 @@ class Parser {
     return stmt;
   }
 
-  // "%}", the statements up to one of the end tags, and (with `drop`) that tag's name. The last end is the one that
-  // closes the tag.
-  Body parse_block(const Stmt& stmt, std::string_view name, std::initializer_list<std::string_view> ends, bool drop) {
+  // "%}", the statements up to one of the end tags, and (with `drop`) that tag's name. The last end is the
+  // one that closes the tag.
+  Body parse_block(const Stmt& stmt, std::string_view name, std::initializer_list<std::string_view> ends,
+                   bool drop) {
     accept_operator(":");
     expect_kind(TokenKind::kBlockEnd, "'%}'");
     const Position outer_tag = open_tag_;
@@ -218,7 +224,8 @@ class Parser {
 
   void parse_statement(Body& body) {
     const Token& token = current();
-    if (token.kind != TokenKind::kName) fail_at(token.position, "expected a tag's name, got {}", describe(token));
+    if (token.kind != TokenKind::kName)
+      fail_at(token.position, "expected a tag's name, got {}", describe(token));
     const std::string& name = token.text;
     if (name == "if") return body.push_back(parse_if());
     if (name == "for") return body.push_back(parse_for());
@@ -299,7 +306,8 @@ class Parser {
       check_assignable(parameter.name, position);
       parameter.symbol = symbol(parameter.name);
       for (const Parameter& other : stmt.parameters)
-        if (other.symbol == parameter.symbol) fail_at(position, "the parameter '{}' is named twice", parameter.name);
+        if (other.symbol == parameter.symbol)
+          fail_at(position, "the parameter '{}' is named twice", parameter.name);
       assigned_.insert(parameter.name);
       if (accept_operator("=")) {
         parameter.fallback = parse_expression();
@@ -438,14 +446,15 @@ class Parser {
     return target;
   }
 
-  // Expressions ----------------------------------------------------------------------------------------------------
+  // Expressions
+  // ----------------------------------------------------------------------------------------------------
 
   ExprPtr parse_expression() { return parse_conditional(); }
 
   ExprPtr parse_conditional() {
     const Nesting nesting(*this, expression_nesting_, kMaxExpressionNesting);
-    // Whether this is a conditional is known only behind its first part, so what that part calls is looked up when
-    // it's known.
+    // Whether this is a conditional is known only behind its first part, so what that part calls is looked up
+    // when it's known.
     const size_t pending = pending_.size();
     ExprPtr value = parse_or();
     bool conditional = false;
@@ -470,7 +479,8 @@ class Parser {
     while (current().is_name(is_or ? "or" : "and")) {
       auto expr = make(kind, current().position);
       next();
-      // The right side may never be reached; jinja2 checks filters there all the same, calls only when reached.
+      // The right side may never be reached; jinja2 checks filters there all the same, calls only when
+      // reached.
       const Soft in_function(function_);
       expr->operands.push_back(std::move(left));
       expr->operands.push_back(is_or ? parse_logic(ExprKind::kAnd) : parse_not());
@@ -548,10 +558,8 @@ class Parser {
   ExprPtr parse_product() {
     ExprPtr left = parse_power();
     for (;;) {
-      static constexpr std::pair<std::string_view, BinaryOp> kSymbols[] = {{"*", BinaryOp::kMul},
-                                                                           {"/", BinaryOp::kDiv},
-                                                                           {"//", BinaryOp::kFloorDiv},
-                                                                           {"%", BinaryOp::kMod}};
+      static constexpr std::pair<std::string_view, BinaryOp> kSymbols[] = {
+          {"*", BinaryOp::kMul}, {"/", BinaryOp::kDiv}, {"//", BinaryOp::kFloorDiv}, {"%", BinaryOp::kMod}};
       const Position position = current().position;
       const auto found = std::find_if(std::begin(kSymbols), std::end(kSymbols),
                                       [&](const auto& entry) { return accept_operator(entry.first); });
@@ -589,6 +597,10 @@ class Parser {
     const Position position = token.position;
     switch (token.kind) {
       case TokenKind::kName: {
+        // jinja2 would read these as variables; no template means that, and templates of other languages
+        // ("{{ if .System }}") would turn into silence.
+        for (const std::string_view keyword : {"if", "else", "and", "or", "in", "is"})
+          if (token.text == keyword) fail_at(position, "expected an expression, got '{}'", keyword);
         const std::string name = next().text;
         auto expr = make(ExprKind::kConstant, position);
         if (name == "true" || name == "True") {
@@ -621,7 +633,8 @@ class Parser {
       case TokenKind::kInteger:
       case TokenKind::kFloat: {
         auto expr = make(ExprKind::kConstant, position);
-        expr->value = token.kind == TokenKind::kInteger ? Value::integer(token.integer) : Value::number(token.number);
+        expr->value =
+            token.kind == TokenKind::kInteger ? Value::integer(token.integer) : Value::number(token.number);
         next();
         return expr;
       }
@@ -661,8 +674,8 @@ class Parser {
 
   bool tuple_ends(std::string_view end_name) const {
     const Token& token = current();
-    return token.kind == TokenKind::kVariableEnd || token.kind == TokenKind::kBlockEnd || token.is_operator(")") ||
-           (!end_name.empty() && token.is_name(end_name));
+    return token.kind == TokenKind::kVariableEnd || token.kind == TokenKind::kBlockEnd ||
+           token.is_operator(")") || (!end_name.empty() && token.is_name(end_name));
   }
 
   // An expression, or several with commas as a tuple.
@@ -744,16 +757,19 @@ class Parser {
       expr->kind = ExprKind::kSlice;
       expr->operands.push_back(std::move(first));
       const auto bound = [&]() -> ExprPtr {
-        if (current().is_operator(":") || current().is_operator("]") || current().is_operator(",")) return nullptr;
+        if (current().is_operator(":") || current().is_operator("]") || current().is_operator(","))
+          return nullptr;
         return parse_expression();
       };
       expr->operands.push_back(bound());
       expr->operands.push_back(accept_operator(":") ? bound() : nullptr);
-      if (current().is_operator(",")) fail_at(current().position, "slices of several dimensions are not supported");
+      if (current().is_operator(","))
+        fail_at(current().position, "slices of several dimensions are not supported");
     } else if (current().is_operator(",")) {
       auto index = make(ExprKind::kTuple, position);
       index->operands.push_back(std::move(first));
-      while (accept_operator(",") && !current().is_operator("]")) index->operands.push_back(parse_expression());
+      while (accept_operator(",") && !current().is_operator("]"))
+        index->operands.push_back(parse_expression());
       expr->operands.push_back(finish(std::move(index)));
     } else {
       expr->operands.push_back(std::move(first));
@@ -847,8 +863,8 @@ class Parser {
     if (token.is_operator("(")) {
       expr->arguments = parse_arguments();
     } else if ((token.kind == TokenKind::kName || token.kind == TokenKind::kString ||
-                token.kind == TokenKind::kInteger || token.kind == TokenKind::kFloat || token.is_operator("[") ||
-                token.is_operator("{")) &&
+                token.kind == TokenKind::kInteger || token.kind == TokenKind::kFloat ||
+                token.is_operator("[") || token.is_operator("{")) &&
                !token.is_name("else") && !token.is_name("or") && !token.is_name("and")) {
       if (token.is_name("is")) fail_at(token.position, "tests can't be chained with 'is'");
       expr->arguments->positional.push_back(parse_postfix(parse_primary(false)));
@@ -862,8 +878,8 @@ class Parser {
     return finish(std::move(inverse));
   }
 
-  // Unknown names that no conditional excuses are errors; functions wait for the end of the template, as macros may
-  // be defined further down.
+  // Unknown names that no conditional excuses are errors; functions wait for the end of the template, as
+  // macros may be defined further down.
   void settle() {
     for (const Pending& pending : pending_) {
       switch (pending.what) {
@@ -906,6 +922,8 @@ class Parser {
 
 }  // namespace
 
-std::unique_ptr<const Template> parse_template(std::string_view source) { return Parser(tokenize(source)).run(); }
+std::unique_ptr<const Template> parse_template(std::string_view source) {
+  return Parser(tokenize(source)).run();
+}
 
 }  // namespace headrace::text::jinja

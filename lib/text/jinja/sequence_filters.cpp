@@ -20,7 +20,8 @@ Value lowered(Interpreter& in, const Value& value) {
 }
 
 // The key that sort, unique, min, max and groupby compare by.
-Value key_of(Interpreter& in, const Value& value, const Value* attribute, bool case_sensitive, const Value* fallback = nullptr) {
+Value key_of(Interpreter& in, const Value& value, const Value* attribute, bool case_sensitive,
+             const Value* fallback = nullptr) {
   const Value key = attribute ? in.attribute_path(value, *attribute, fallback) : value;
   return case_sensitive ? key : lowered(in, key);
 }
@@ -105,11 +106,12 @@ Value list(Interpreter& in, const Value& input, const CallArguments& arguments) 
 Value reverse(Interpreter& in, const Value& input, const CallArguments& arguments) {
   BoundArguments("reverse", arguments, {});
   if (input.is_string()) return slice_value(in.heap(), input, Value(), Value(), Value::integer(-1));
-  if (input.is(Kind::kGenerator)) return make_sequence(in.heap(), Kind::kList, [&] {
-    Values items = iterate(in.heap(), input);
-    std::reverse(items.begin(), items.end());
-    return items;
-  }());
+  if (input.is(Kind::kGenerator))
+    return make_sequence(in.heap(), Kind::kList, [&] {
+      Values items = iterate(in.heap(), input);
+      std::reverse(items.begin(), items.end());
+      return items;
+    }());
   if (!iterable(input)) fail("argument must be iterable");
   Values items = iterate(in.heap(), input);
   std::reverse(items.begin(), items.end());
@@ -216,7 +218,8 @@ Value dictsort(Interpreter& in, const Value& input, const CallArguments& argumen
   const auto& entries = input.as<DictObject>().entries;
   Values keys;
   keys.reserve(entries.size());
-  for (const auto& [key, value] : entries) keys.push_back(key_of(in, by == "key" ? key : value, nullptr, case_sensitive));
+  for (const auto& [key, value] : entries)
+    keys.push_back(key_of(in, by == "key" ? key : value, nullptr, case_sensitive));
   Values out;
   for (const size_t index : sorted_indices(heap, keys, descending))
     out.push_back(make_sequence(heap, Kind::kTuple, {entries[index].first, entries[index].second}));
@@ -241,7 +244,8 @@ Value groupby(Interpreter& in, const Value& input, const CallArguments& argument
       group.push_back(values[indices[end++]]);
     if (end == begin) group.push_back(values[indices[end++]]);
     const Value grouper = in.attribute_path(values[indices[begin]], *bound[0], fallback);
-    Value pair = make_sequence(heap, Kind::kTuple, {grouper, make_sequence(heap, Kind::kList, std::move(group))});
+    Value pair =
+        make_sequence(heap, Kind::kTuple, {grouper, make_sequence(heap, Kind::kList, std::move(group))});
     pair.as<SequenceObject>().group = true;
     out.push_back(std::move(pair));
     begin = end;
@@ -290,7 +294,8 @@ Value slice(Interpreter& in, const Value& input, const CallArguments& arguments)
   size_t begin = 0;
   for (uint64_t i = 0; i < count; ++i) {
     const size_t end = begin + each + (i < extra ? 1 : 0);
-    Values part(items.begin() + static_cast<std::ptrdiff_t>(begin), items.begin() + static_cast<std::ptrdiff_t>(end));
+    Values part(items.begin() + static_cast<std::ptrdiff_t>(begin),
+                items.begin() + static_cast<std::ptrdiff_t>(end));
     if (fills && i >= extra) part.push_back(*bound[1]);
     out.push_back(make_sequence(heap, Kind::kList, std::move(part)));
     begin = end;
@@ -305,10 +310,12 @@ Value map(Interpreter& in, const Value& input, const CallArguments& arguments) {
   if (arguments.positional.empty() && !arguments.named.empty()) {
     const BoundArguments bound("map", arguments, {"attribute", "default"}, 1);
     const Value* fallback = bound[1] && !bound[1]->is_none() ? bound[1] : nullptr;
-    for (const Value& item : iterate(heap, input)) out.push_back(in.attribute_path(item, *bound[0], fallback));
+    for (const Value& item : iterate(heap, input))
+      out.push_back(in.attribute_path(item, *bound[0], fallback));
     return make_generator(heap, std::move(out));
   }
-  if (arguments.positional.empty() || !arguments.positional[0].is_string()) fail("map requires a filter argument");
+  if (arguments.positional.empty() || !arguments.positional[0].is_string())
+    fail("map requires a filter argument");
   const std::string& name = arguments.positional[0].bytes();
   CallArguments rest;
   rest.positional.assign(arguments.positional.begin() + 1, arguments.positional.end());
@@ -385,6 +392,8 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-const FilterEntry* find_sequence_filter(std::string_view name) { return find_entry(kFilters, name); }
+const FilterEntry* find_sequence_filter(std::string_view name) {
+  return find_entry(kFilters, name);
+}
 
 }  // namespace headrace::text::jinja

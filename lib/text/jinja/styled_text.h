@@ -1,5 +1,6 @@
-// Text that knows the origin of each of its bytes: the template's author, or a caller. The origin follows the bytes
-// through every operation of the template language, so that what a user typed never turns into scaffold.
+// Text that knows the origin of each of its bytes: the template's author, or a caller. The origin follows the
+// bytes through every operation of the template language, so that what a user typed never turns into
+// scaffold.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +48,9 @@ class TextBuilder {
   explicit TextBuilder(Heap& heap) : heap_(heap) {}
 
   void append(std::string_view bytes, uint8_t origin);
-  void append(const StyledText& text, uint8_t more_origin = 0) { append(text, 0, text.bytes.size(), more_origin); }
+  void append(const StyledText& text, uint8_t more_origin = 0) {
+    append(text, 0, text.bytes.size(), more_origin);
+  }
   // Bytes [begin, end) of `text`.
   void append(const StyledText& text, size_t begin, size_t end, uint8_t more_origin = 0);
   void append(char32_t code_point, uint8_t origin);

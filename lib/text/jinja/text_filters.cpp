@@ -12,7 +12,9 @@ namespace headrace::text::jinja {
 namespace {
 
 // soft_str: text as it is (Markup stays), anything else as str.
-Value soft(Interpreter& in, const Value& value) { return value.is_string() ? value : to_str(in.heap(), value); }
+Value soft(Interpreter& in, const Value& value) {
+  return value.is_string() ? value : to_str(in.heap(), value);
+}
 
 Value with_markup(Interpreter& in, StyledText text, bool markup) {
   text.markup = markup;
@@ -38,7 +40,9 @@ Value title(Interpreter& in, const Value& input, const CallArguments& arguments)
   const Value value = soft(in, input);
   const StyledText& text = value.text();
   TextBuilder out(in.heap());
-  const auto separates = [](char32_t c) { return c == U'-' || c == U'(' || c == U'{' || c == U'[' || c == U'<' || is_space(c); };
+  const auto separates = [](char32_t c) {
+    return c == U'-' || c == U'(' || c == U'{' || c == U'[' || c == U'<' || is_space(c);
+  };
   for (size_t at = 0; at < text.bytes.size();) {
     size_t size = 0;
     const bool separator = separates(utf8_at(text.bytes, at, size));
@@ -195,12 +199,15 @@ Value urlencode(Interpreter& in, const Value& input, const CallArguments& argume
     const StyledText& text = text_value.text();
     for (size_t i = 0; i < text.bytes.size(); ++i) {
       const char c = text.bytes[i];
-      const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-                         c == '.' || c == '-' || c == '~' || (c == '/' && !in_query);
+      const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                         c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !in_query);
       const uint8_t origin = text.origin_at(i);
-      if (plain) out.append(std::string_view(&c, 1), origin);
-      else if (c == ' ' && in_query) out.append("+", origin);
-      else out.append(fmt::format("%{:02X}", static_cast<uint8_t>(c)), origin);
+      if (plain)
+        out.append(std::string_view(&c, 1), origin);
+      else if (c == ' ' && in_query)
+        out.append("+", origin);
+      else
+        out.append(fmt::format("%{:02X}", static_cast<uint8_t>(c)), origin);
     }
   };
   if (input.is_string() || !iterable(input)) {
@@ -251,11 +258,15 @@ Value tojson(Interpreter& in, const Value& input, const CallArguments& arguments
   return make_string(heap, dump_json(heap, input, style), kContent);
 }
 
-// Numbers --------------------------------------------------------------------------------------------------------
+// Numbers
+// --------------------------------------------------------------------------------------------------------
 
 std::string_view stripped(std::string_view bytes) {
   size_t begin = 0, end = bytes.size();
-  const auto space = [&](size_t at) { return is_space(static_cast<char32_t>(static_cast<uint8_t>(bytes[at]))) && static_cast<uint8_t>(bytes[at]) < 0x80; };
+  const auto space = [&](size_t at) {
+    return is_space(static_cast<char32_t>(static_cast<uint8_t>(bytes[at]))) &&
+           static_cast<uint8_t>(bytes[at]) < 0x80;
+  };
   while (begin < end && space(begin)) ++begin;
   while (end > begin && space(end - 1)) --end;
   return bytes.substr(begin, end - begin);
@@ -265,7 +276,9 @@ std::string_view stripped(std::string_view bytes) {
 bool remove_underscores(std::string& text) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '_') continue;
-    const auto is_alnum = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+    const auto is_alnum = [](char c) {
+      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    };
     if (i == 0 || i + 1 >= text.size() || !is_alnum(text[i - 1]) || !is_alnum(text[i + 1])) return false;
   }
   text.erase(std::remove(text.begin(), text.end(), '_'), text.end());
@@ -284,7 +297,8 @@ std::optional<double> parse_float(std::string_view bytes) {
   if (digits.empty() || digits[0] == '+' || digits[0] == '-') return std::nullopt;
   double value = 0;
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (parsed.ptr != digits.data() + digits.size() || parsed.ec == std::errc::invalid_argument) return std::nullopt;
+  if (parsed.ptr != digits.data() + digits.size() || parsed.ec == std::errc::invalid_argument)
+    return std::nullopt;
   // "nan(1)" is C's, not Python's.
   if (digits.find('(') != std::string_view::npos) return std::nullopt;
   if (parsed.ec == std::errc::result_out_of_range) {
@@ -313,15 +327,18 @@ std::optional<int64_t> parse_integer(std::string_view bytes, int64_t base) {
     }
   }
   if (base == 0) {
-    if (text.size() > 1 && text[0] == '0' && text.find_first_not_of("0_") != std::string::npos) return std::nullopt;
+    if (text.size() > 1 && text[0] == '0' && text.find_first_not_of("0_") != std::string::npos)
+      return std::nullopt;
     base = 10;
   }
   if (!remove_underscores(text)) return std::nullopt;
   if (text.empty()) return std::nullopt;
   uint64_t value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value, static_cast<int>(base));
-  if (parsed.ptr != text.data() + text.size() || parsed.ec == std::errc::invalid_argument) return std::nullopt;
-  if (parsed.ec != std::errc() || value > static_cast<uint64_t>(INT64_MAX)) fail("the integer '{}' needs more than 64 bits", text);
+  if (parsed.ptr != text.data() + text.size() || parsed.ec == std::errc::invalid_argument)
+    return std::nullopt;
+  if (parsed.ec != std::errc() || value > static_cast<uint64_t>(INT64_MAX))
+    fail("the integer '{}' needs more than 64 bits", text);
   return negative ? -static_cast<int64_t>(value) : static_cast<int64_t>(value);
 }
 
@@ -379,7 +396,8 @@ double rounded(double value, int64_t digits) {
   if (!std::isfinite(value) || digits > 323) return value;
   if (digits >= 0) {
     char buffer[800];
-    const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed, static_cast<int>(digits));
+    const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed,
+                                   static_cast<int>(digits));
     double out = 0;
     std::from_chars(buffer, end.ptr, out);
     return out;
@@ -397,12 +415,14 @@ Value round(Interpreter&, const Value& input, const CallArguments& arguments) {
     if (!bound[1]->is_string()) fail("method must be common, ceil or floor");
     method = bound[1]->bytes();
   }
-  if (method != "common" && method != "ceil" && method != "floor") fail("method must be common, ceil or floor");
+  if (method != "common" && method != "ceil" && method != "floor")
+    fail("method must be common, ceil or floor");
   if (input.is_undefined()) fail_undefined(input);
   if (!input.is_number()) fail("type {} doesn't define __round__ method", type_name(input));
   if (method == "common") {
     if (input.is(Kind::kFloat)) return Value::number(rounded(input.as_double(), precision), input.content());
-    if (precision >= 0 || input.is(Kind::kBigUint)) return input.is(Kind::kBool) ? Value::integer(input.as_int()) : input;
+    if (precision >= 0 || input.is(Kind::kBigUint))
+      return input.is(Kind::kBool) ? Value::integer(input.as_int()) : input;
     return Value::integer(static_cast<int64_t>(rounded(input.as_double(), precision)), input.content());
   }
   const double scale = std::pow(10.0, static_cast<double>(precision));
@@ -465,7 +485,9 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-const FilterEntry* find_text_filter(std::string_view name) { return find_entry(kFilters, name); }
+const FilterEntry* find_text_filter(std::string_view name) {
+  return find_entry(kFilters, name);
+}
 
 const FilterEntry* find_filter(std::string_view name) {
   const FilterEntry* entry = find_text_filter(name);

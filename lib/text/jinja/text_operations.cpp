@@ -120,7 +120,8 @@ bool text_case_is(std::string_view bytes, CaseTest test) {
   return found;
 }
 
-StyledText strip_text(Heap& heap, const StyledText& text, const std::string* characters, bool left, bool right) {
+StyledText strip_text(Heap& heap, const StyledText& text, const std::string* characters, bool left,
+                      bool right) {
   const std::string& bytes = text.bytes;
   const auto strips = [&](size_t at, size_t size) {
     if (!characters) return is_space(character(bytes, at));
@@ -143,8 +144,8 @@ StyledText strip_text(Heap& heap, const StyledText& text, const std::string* cha
   return slice_text(heap, text, begin, end);
 }
 
-StyledText replace_text(Heap& heap, const StyledText& text, const std::string& before, const StyledText& after,
-                        int64_t limit) {
+StyledText replace_text(Heap& heap, const StyledText& text, const std::string& before,
+                        const StyledText& after, int64_t limit) {
   TextBuilder out(heap);
   const std::string& bytes = text.bytes;
   heap.step(bytes.size() / 32);
@@ -174,7 +175,8 @@ StyledText replace_text(Heap& heap, const StyledText& text, const std::string& b
   return out.finish();
 }
 
-Values split_text(Heap& heap, const StyledText& text, const std::string* separator, int64_t limit, bool from_right) {
+Values split_text(Heap& heap, const StyledText& text, const std::string* separator, int64_t limit,
+                  bool from_right) {
   const std::string& bytes = text.bytes;
   heap.step(bytes.size() / 16);
   std::vector<std::pair<size_t, size_t>> parts;
@@ -257,9 +259,12 @@ Values split_text_lines(Heap& heap, const StyledText& text, bool keep_ends) {
 }
 
 StyledText justify_text(Heap& heap, const StyledText& text, int64_t width, const StyledText& fill, int side) {
-  const size_t missing = width > static_cast<int64_t>(text.length) ? static_cast<size_t>(width) - text.length : 0;
+  const size_t missing =
+      width > static_cast<int64_t>(text.length) ? static_cast<size_t>(width) - text.length : 0;
   // Python's centre puts an odd blank left when the width is odd.
-  const size_t left = side < 0 ? 0 : side > 0 ? missing : missing / 2 + (missing & static_cast<size_t>(width) & 1);
+  const size_t left = side < 0   ? 0
+                      : side > 0 ? missing
+                                 : missing / 2 + (missing & static_cast<size_t>(width) & 1);
   const uint8_t origin = fill.origins();
   TextBuilder out(heap);
   out.append_repeated(fill.bytes, left, origin);

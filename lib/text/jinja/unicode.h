@@ -18,8 +18,8 @@ bool is_case_ignorable(char32_t c);
 bool is_printable(char32_t c);
 bool is_name_start(char32_t c);
 bool is_name_part(char32_t c);
-bool is_word(char32_t c);        // \w of re
-bool is_line_end(char32_t c);    // str.splitlines
+bool is_word(char32_t c);      // \w of re
+bool is_line_end(char32_t c);  // str.splitlines
 
 // Full case mappings; up to three code points.
 std::u32string to_upper(char32_t c);

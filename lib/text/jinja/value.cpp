@@ -86,8 +86,12 @@ double Value::as_double() const {
   return static_cast<double>(scalar_.integer);
 }
 
-const StyledText& Value::text() const { return as<StringObject>().text; }
-const Values& Value::items() const { return as<SequenceObject>().items; }
+const StyledText& Value::text() const {
+  return as<StringObject>().text;
+}
+const Values& Value::items() const {
+  return as<SequenceObject>().items;
+}
 
 uint64_t RangeObject::length() const {
   // In unsigned arithmetic, as the distance of two int64 may not fit one.
@@ -96,7 +100,9 @@ uint64_t RangeObject::length() const {
     return (static_cast<uint64_t>(stop) - static_cast<uint64_t>(start) - 1) / static_cast<uint64_t>(step) + 1;
   }
   if (start <= stop) return 0;
-  return (static_cast<uint64_t>(start) - static_cast<uint64_t>(stop) - 1) / (uint64_t{0} - static_cast<uint64_t>(step)) + 1;
+  return (static_cast<uint64_t>(start) - static_cast<uint64_t>(stop) - 1) /
+             (uint64_t{0} - static_cast<uint64_t>(step)) +
+         1;
 }
 
 std::optional<std::string> encode_key(const Value& key) {
@@ -271,7 +277,8 @@ Value from_json_at(Heap& heap, const nlohmann::ordered_json& json, int depth) {
       return Value::integer(json.get<int64_t>(), true);
     case nlohmann::ordered_json::value_t::number_unsigned: {
       const auto value = json.get<uint64_t>();
-      return value > INT64_MAX ? Value::big_uint(value, true) : Value::integer(static_cast<int64_t>(value), true);
+      return value > INT64_MAX ? Value::big_uint(value, true)
+                               : Value::integer(static_cast<int64_t>(value), true);
     }
     case nlohmann::ordered_json::value_t::number_float:
       return Value::number(json.get<double>(), true);
@@ -296,7 +303,9 @@ Value from_json_at(Heap& heap, const nlohmann::ordered_json& json, int depth) {
 
 }  // namespace
 
-Value from_json(Heap& heap, const nlohmann::ordered_json& json) { return from_json_at(heap, json, 0); }
+Value from_json(Heap& heap, const nlohmann::ordered_json& json) {
+  return from_json_at(heap, json, 0);
+}
 
 std::string_view type_name(const Value& value) {
   switch (value.kind()) {
@@ -364,10 +373,13 @@ bool truthy(Heap& heap, const Value& value) {
 namespace {
 
 std::strong_ordering order_exact(long double a, long double b) {
-  return a < b ? std::strong_ordering::less : a > b ? std::strong_ordering::greater : std::strong_ordering::equal;
+  return a < b   ? std::strong_ordering::less
+         : a > b ? std::strong_ordering::greater
+                 : std::strong_ordering::equal;
 }
 
-// Numbers compare by value whatever their type; x87's 64-bit significand holds every int64, uint64 and double.
+// Numbers compare by value whatever their type; x87's 64-bit significand holds every int64, uint64 and
+// double.
 std::optional<int> order_numbers(const Value& a, const Value& b) {
   const auto widen = [](const Value& value) -> long double {
     if (value.is(Kind::kFloat)) return value.as_double();
@@ -526,7 +538,8 @@ Values iterate(Heap& heap, const Value& value) {
     case Kind::kGenerator: {
       auto& generator = value.as<GeneratorObject>();
       heap.step(generator.items.size());
-      out.assign(generator.items.begin() + static_cast<std::ptrdiff_t>(generator.next), generator.items.end());
+      out.assign(generator.items.begin() + static_cast<std::ptrdiff_t>(generator.next),
+                 generator.items.end());
       generator.next = generator.items.size();
       return out;
     }

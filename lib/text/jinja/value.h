@@ -106,8 +106,8 @@ struct StringObject : Object {
 
 struct SequenceObject : Object {
   Values items;
-  bool group = false;            // a (grouper, list) pair of the filter groupby
-  const char* view_name = "";    // of a view: dict_items, dict_keys, dict_values
+  bool group = false;          // a (grouper, list) pair of the filter groupby
+  const char* view_name = "";  // of a view: dict_items, dict_keys, dict_values
 };
 
 struct RangeObject : Object {

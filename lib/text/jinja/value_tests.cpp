@@ -152,6 +152,8 @@ constexpr TestEntry kTests[] = {
 
 }  // namespace
 
-const TestEntry* find_test(std::string_view name) { return find_entry(kTests, name); }
+const TestEntry* find_test(std::string_view name) {
+  return find_entry(kTests, name);
+}
 
 }  // namespace headrace::text::jinja
