@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -92,6 +93,39 @@ Status read_bpe(const JsonNode& node, TokenizerParts& parts) {
   return {};
 }
 
+// A score as the reference reads it: its JSON reader divides the digits, as a double, by a power of ten, which rounds
+// twice. Segmentations of equal score are told apart by that last bit. `exact` is the nearest double, and its
+// shortest decimal form is what the file says.
+double reference_score(double exact) {
+  char text[40];
+  const auto written = std::to_chars(text, text + sizeof text, std::fabs(exact), std::chars_format::scientific);
+  if (written.ec != std::errc()) return exact;
+  uint64_t digits = 0;
+  int scale = 0;
+  const char* at = text;
+  for (bool fraction = false; at != written.ptr && *at != 'e'; ++at) {
+    if (*at == '.') {
+      fraction = true;
+    } else if (*at >= '0' && *at <= '9') {
+      digits = digits * 10 + static_cast<uint64_t>(*at - '0');
+      scale -= fraction;
+    } else {
+      return exact;  // not a finite number
+    }
+  }
+  int exponent = 0;
+  if (at != written.ptr) {
+    ++at;
+    if (at != written.ptr && *at == '+') ++at;
+    std::from_chars(at, written.ptr, exponent);
+  }
+  scale += exponent;
+  if (scale < -22 || scale > 0) return exact;  // integers and tiny numbers are read alike by both
+  static constexpr double kPowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                       1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+  return std::copysign(static_cast<double>(digits) / kPowers[-scale], exact);
+}
+
 Status read_unigram(const JsonNode& node, TokenizerParts& parts) {
   HEADRACE_ASSIGN_OR_RETURN(const JsonNode list, node.at("vocab"));
   simdjson::dom::array array;
@@ -110,7 +144,7 @@ Status read_unigram(const JsonNode& node, TokenizerParts& parts) {
       return malformed(list.pointer(), "more than {} tokens", kMaxTokenId);
     }
     parts.vocabulary.add(token, static_cast<int32_t>(scores.size()));
-    scores.push_back(score);
+    scores.push_back(reference_score(score));
   }
   UnigramOptions options;
   HEADRACE_ASSIGN_OR_RETURN(options.byte_fallback, node.bool_or("byte_fallback", false));
