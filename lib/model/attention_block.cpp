@@ -6,7 +6,8 @@ namespace {
 
 void project_inputs(const StepContext& step, const GqaWeights& weights) {
   ForwardWorkspace& work = step.work;
-  const LinearOutput outputs[] = {weights.q.to(work.q.data()), weights.k.to(work.k.data()), weights.v.to(work.v.data())};
+  const LinearOutput outputs[] = {weights.q.to(work.q.data()), weights.k.to(work.k.data()),
+                                  weights.v.to(work.v.data())};
   LinearParams params;
   params.x = work.normed.data();
   params.num_tokens = step.num_rows;
@@ -15,8 +16,8 @@ void project_inputs(const StepContext& step, const GqaWeights& weights) {
   step.backend.linear(params);
 }
 
-void rotate_and_store(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights, const Batch& batch,
-                      const KvLayout& layout, std::byte* cache) {
+void rotate_and_store(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights,
+                      const Batch& batch, const KvLayout& layout, std::byte* cache) {
   RopeStoreParams params;
   params.q = step.work.q.data();
   params.k = step.work.k.data();
@@ -42,8 +43,9 @@ void rotate_and_store(const StepContext& step, const GqaAttention& spec, const G
 
 }  // namespace
 
-void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights, const std::vector<float>& norm,
-            const Batch& batch, const KvLayout& layout, std::byte* cache, bool with_output) {
+void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights,
+            const std::vector<float>& norm, const Batch& batch, const KvLayout& layout, std::byte* cache,
+            bool with_output) {
   apply_norm(step, step.work.x.data(), norm, step.work.normed.data());
   project_inputs(step, weights);
   rotate_and_store(step, spec, weights, batch, layout, cache);

@@ -1,5 +1,5 @@
-// The blocks that the forward pass is made of, one file per kind. Each works on the first num_rows rows of the
-// workspace; a new kind of attention or feed-forward is another overload.
+// The blocks that the forward pass is made of, one file per kind. Each works on the first num_rows rows of
+// the workspace; a new kind of attention or feed-forward is another overload.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,11 @@ struct StepContext {
   int64_t num_rows;  // rows of work.x
 };
 
-// work.x [num_rows, hidden_size] -> keys and values of every row into the layer's blocks, and (with_output) attention's
-// result, before the output projection, into work.attention.
-void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights, const std::vector<float>& norm,
-            const Batch& batch, const KvLayout& layout, std::byte* cache, bool with_output);
+// work.x [num_rows, hidden_size] -> keys and values of every row into the layer's blocks, and (with_output)
+// attention's result, before the output projection, into work.attention.
+void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights,
+            const std::vector<float>& norm, const Batch& batch, const KvLayout& layout, std::byte* cache,
+            bool with_output);
 // work.x += [post_norm](work.attention W_o); post_norm may be empty.
 void project_attention(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights,
                        const std::vector<float>& post_norm);

@@ -38,7 +38,8 @@ class ConfigReader {
   // A member object; a reader of an empty object when absent.
   Result<ConfigReader> object(std::string_view key) const;
 
-  // kUnsupported when the key is there with another value: it would change the computation in a way that is not built.
+  // kUnsupported when the key is there with another value: it would change the computation in a way that is
+  // not built.
   Status only(std::string_view key, const nlohmann::json& allowed) const;
 
  private:
@@ -46,15 +47,18 @@ class ConfigReader {
   std::string place_;
 };
 
-// Rotary parameters of one object, either style: {rope_type | type, factor, ...}. `theta` is used when it has none.
+// Rotary parameters of one object, either style: {rope_type | type, factor, ...}. `theta` is used when it has
+// none.
 struct RopeConfig {
   double theta = 0;
   RopeScaling scaling;
 };
-Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default_theta, int64_t max_position_embeddings);
+Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default_theta,
+                                        int64_t max_position_embeddings);
 
 // rope_parameters of the newer style, or rope_theta with rope_scaling of the older one.
-Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta, int64_t max_position_embeddings);
+Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta,
+                             int64_t max_position_embeddings);
 
 // "silu", "gelu_pytorch_tanh", ...
 Result<Activation> read_activation(const ConfigReader& config, std::string_view key, std::string fallback);

@@ -1,5 +1,5 @@
-// The forward pass: executes a ModelSpec with a backend's ops. One call is one ragged step; prefill, decode and
-// scoring are the same.
+// The forward pass: executes a ModelSpec with a backend's ops. One call is one ragged step; prefill, decode
+// and scoring are the same.
 #pragma once
 
 #include <functional>
@@ -16,32 +16,35 @@ namespace headrace {
 
 // Buffers of one step, kept between steps. All [rows, ...] row-major.
 struct ForwardWorkspace {
-  std::vector<float> x;           // [rows, hidden_size] residual stream
-  std::vector<float> normed;      // [rows, hidden_size]
-  std::vector<float> q, k, v;     // [rows, heads * head_dim]
-  std::vector<float> attention;   // [rows, num_heads * head_dim]
-  std::vector<float> gate, up;    // [rows, intermediate_size]
-  std::vector<float> branch;      // [rows, hidden_size] output of a block before its post norm
+  std::vector<float> x;          // [rows, hidden_size] residual stream
+  std::vector<float> normed;     // [rows, hidden_size]
+  std::vector<float> q, k, v;    // [rows, heads * head_dim]
+  std::vector<float> attention;  // [rows, num_heads * head_dim]
+  std::vector<float> gate, up;   // [rows, intermediate_size]
+  std::vector<float> branch;     // [rows, hidden_size] output of a block before its post norm
 };
 
-// Thread rule: one run at a time. Keeps references to spec, weights and backend, which must outlive it and stay.
+// Thread rule: one run at a time. Keeps references to spec, weights and backend, which must outlive it and
+// stay.
 class ForwardPass {
  public:
   ForwardPass(const ModelSpec& spec, const ModelWeights& weights, Backend& backend);
 
-  // Stores keys and values of every row in `cache` (layouts as kv_layouts() gives) and computes, for the rows in
-  // batch.logits_rows in that order:
+  // Stores keys and values of every row in `cache` (layouts as kv_layouts() gives) and computes, for the rows
+  // in batch.logits_rows in that order:
   //   logits [logits_rows.size(), vocab_size], when not null
   //   hidden [logits_rows.size(), hidden_size], when not null: the head's input, after the final norm
-  // The batch is checked first (ids, positions, slots and row numbers in range, consistent lengths): kInvalidArgument
-  // names the field and nothing was stored. kOutOfMemory when the workspace cannot grow, likewise.
+  // The batch is checked first (ids, positions, slots and row numbers in range, consistent lengths):
+  // kInvalidArgument names the field and nothing was stored. kOutOfMemory when the workspace cannot grow,
+  // likewise.
   Status run(const Batch& batch, KvCache& cache, float* logits, float* hidden = nullptr);
 
   // Bytes the workspace needs for steps of num_rows rows.
   static uint64_t workspace_bytes(const ModelSpec& spec, int64_t num_rows);
 
-  // For tests and feature export: sees the residual stream [num_tokens, hidden_size] after the embedding (layer 0) and
-  // after layer i - 1 (layer i), before the final norm. While set, the last layer computes every row.
+  // For tests and feature export: sees the residual stream [num_tokens, hidden_size] after the embedding
+  // (layer 0) and after layer i - 1 (layer i), before the final norm. While set, the last layer computes
+  // every row.
   using LayerObserver = std::function<void(int32_t layer, const float* x, int64_t num_tokens)>;
   void set_layer_observer(LayerObserver observer) { observer_ = std::move(observer); }
 

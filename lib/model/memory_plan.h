@@ -23,7 +23,7 @@ struct MemoryPlanRow {
 struct MemoryPlan {
   uint64_t memory_bytes = 0;
   uint64_t weight_bytes = 0;
-  uint64_t workspace_bytes = 0;  // steps of 512 rows, with logits of 64 of them
+  uint64_t workspace_bytes = 0;     // steps of 512 rows, with logits of 64 of them
   std::vector<MemoryPlanRow> rows;  // one per KV dtype
 };
 

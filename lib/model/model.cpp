@@ -18,7 +18,8 @@ Status read_number(const ConfigReader& config, const char* key, std::optional<do
 }
 
 // generation_config.json: recommended sampling values and the ids that end a generation.
-Status read_generation_config(const nlohmann::json& json, int32_t vocab_size, GenerationDefaults& out, std::vector<int32_t>& end_ids) {
+Status read_generation_config(const nlohmann::json& json, int32_t vocab_size, GenerationDefaults& out,
+                              std::vector<int32_t>& end_ids) {
   if (!json.is_object()) return {};
   const ConfigReader config(json, "");
   if (config.has("do_sample")) {
@@ -33,7 +34,8 @@ Status read_generation_config(const nlohmann::json& json, int32_t vocab_size, Ge
   }
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> eos, config.integers("eos_token_id"));
   for (const int64_t id : eos) {
-    if (id < 0 || id >= vocab_size) return malformed("/eos_token_id", "{} is outside the vocabulary of {}", id, vocab_size);
+    if (id < 0 || id >= vocab_size)
+      return malformed("/eos_token_id", "{} is outside the vocabulary of {}", id, vocab_size);
     end_ids.push_back(static_cast<int32_t>(id));
   }
   return {};
@@ -58,12 +60,14 @@ Status read_gguf_sampling(const GgufFile& file, GenerationDefaults& out) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Model>> Model::load(const ModelSource& source, const ModelLoadOptions& options, Backend& backend) {
+Result<std::shared_ptr<const Model>> Model::load(const ModelSource& source, const ModelLoadOptions& options,
+                                                 Backend& backend) {
   HEADRACE_ASSIGN_OR_RETURN(ModelHeader header, ModelHeader::read(source));
   return load(std::move(header), options, backend);
 }
 
-Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const ModelLoadOptions& options, Backend& backend) {
+Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const ModelLoadOptions& options,
+                                                 Backend& backend) {
   std::shared_ptr<Model> model(new Model());
   const auto fill = [&]() -> Status {
     model->spec_ = header.spec;
@@ -79,11 +83,11 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
       if (!status.ok()) return status.within("generation_config.json");
     }
     if (options.load_tokenizer) {
-      HEADRACE_ASSIGN_OR_RETURN(auto loaded,
-                                header.gguf != nullptr ? load_tokenizer(*header.gguf) : load_tokenizer(header.folder));
+      HEADRACE_ASSIGN_OR_RETURN(
+          auto loaded, header.gguf != nullptr ? load_tokenizer(*header.gguf) : load_tokenizer(header.folder));
       if (loaded.tokenizer != nullptr) {
-        // A vocabulary may name more tokens than the embedding has rows (Gemma's image token): the forward pass refuses
-        // such an id by name when it is used.
+        // A vocabulary may name more tokens than the embedding has rows (Gemma's image token): the forward
+        // pass refuses such an id by name when it is used.
         const auto& ids = loaded.tokenizer->end_of_generation_ids();
         end_ids.insert(end_ids.end(), ids.begin(), ids.end());
       }
@@ -91,14 +95,15 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
       model->special_tokens_ = std::move(loaded.special_tokens);
       model->chat_template_source_ = std::move(loaded.chat_template);
       if (!model->chat_template_source_.empty()) {
-        model->chat_template_ = text::ChatTemplate::parse(model->chat_template_source_, model->special_tokens_);
+        model->chat_template_ =
+            text::ChatTemplate::parse(model->chat_template_source_, model->special_tokens_);
       }
     }
     std::sort(end_ids.begin(), end_ids.end());
     end_ids.erase(std::unique(end_ids.begin(), end_ids.end()), end_ids.end());
     HEADRACE_ASSIGN_OR_RETURN(model->identity_, model_identity(header, options.pack, backend));
-    HEADRACE_ASSIGN_OR_RETURN(model->weights_, ModelWeights::load(header.spec, header.weights, *header.file, options.pack,
-                                                                  options.progress, backend));
+    HEADRACE_ASSIGN_OR_RETURN(model->weights_, ModelWeights::load(header.spec, header.weights, *header.file,
+                                                                  options.pack, options.progress, backend));
     return {};
   };
   try {

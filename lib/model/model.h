@@ -23,10 +23,11 @@
 
 namespace headrace {
 
-// Where a model comes from: a path, or sources the host opened. With sources that are no GGUF the JSON texts matter.
+// Where a model comes from: a path, or sources the host opened. With sources that are no GGUF the JSON texts
+// matter.
 struct ModelSource {
-  // A GGUF file (any shard of a split one), a folder with config.json and safetensors, or a safetensors file with the
-  // JSON files beside it.
+  // A GGUF file (any shard of a split one), a folder with config.json and safetensors, or a safetensors file
+  // with the JSON files beside it.
   std::string path;
   // Used when path is empty: GGUF (one or all shards) or safetensors.
   std::vector<std::shared_ptr<ByteSource>> sources;
@@ -44,12 +45,12 @@ struct GenerationDefaults {
 // What a file says without loading its weights. Cheap: reads headers only.
 struct ModelHeader {
   ModelSpec spec;
-  std::vector<WeightEntry> weights;   // every shape checked against the spec
+  std::vector<WeightEntry> weights;  // every shape checked against the spec
   std::shared_ptr<TensorFile> file;
-  std::shared_ptr<GgufFile> gguf;     // same object as file, or null
-  ModelFolder folder;                 // JSON of the safetensors case
-  std::string format;                 // "gguf" or "safetensors"
-  std::string name;                   // the path or the first source's name
+  std::shared_ptr<GgufFile> gguf;  // same object as file, or null
+  ModelFolder folder;              // JSON of the safetensors case
+  std::string format;              // "gguf" or "safetensors"
+  std::string name;                // the path or the first source's name
 
   // kNotFound, kIo; kMalformed and kUnsupported with the metadata key, JSON pointer or tensor as place.
   static Result<ModelHeader> read(const ModelSource& source);
@@ -72,7 +73,8 @@ class Model {
  public:
   static Result<std::shared_ptr<const Model>> load(const ModelSource& source, const ModelLoadOptions& options,
                                                    Backend& backend);
-  static Result<std::shared_ptr<const Model>> load(ModelHeader header, const ModelLoadOptions& options, Backend& backend);
+  static Result<std::shared_ptr<const Model>> load(ModelHeader header, const ModelLoadOptions& options,
+                                                   Backend& backend);
 
   const ModelSpec& spec() const { return spec_; }
   const ModelWeights& weights() const { return weights_; }

@@ -78,8 +78,10 @@ Status open_by_sources(const ModelSource& source, ModelHeader& header) {
   ModelFolder folder;
   HEADRACE_ASSIGN_OR_RETURN(folder.weights, SafetensorsFile::open(source.sources));
   HEADRACE_ASSIGN_OR_RETURN(folder.config, parse_config(source.config_json, "config.json"));
-  HEADRACE_ASSIGN_OR_RETURN(folder.generation_config, parse_config(source.generation_config_json, "generation_config.json"));
-  HEADRACE_ASSIGN_OR_RETURN(folder.tokenizer_config, parse_config(source.tokenizer_config_json, "tokenizer_config.json"));
+  HEADRACE_ASSIGN_OR_RETURN(folder.generation_config,
+                            parse_config(source.generation_config_json, "generation_config.json"));
+  HEADRACE_ASSIGN_OR_RETURN(folder.tokenizer_config,
+                            parse_config(source.tokenizer_config_json, "tokenizer_config.json"));
   folder.tokenizer_json = source.tokenizer_json;
   folder.chat_template = source.chat_template;
   return open_folder(std::move(folder), header);
@@ -99,7 +101,8 @@ uint64_t elements(const std::vector<uint64_t>& shape) {
 
 Result<ModelHeader> ModelHeader::read(const ModelSource& source) {
   ModelHeader header;
-  if (source.path.empty() && source.sources.empty()) return invalid_argument("model", "neither a path nor sources");
+  if (source.path.empty() && source.sources.empty())
+    return invalid_argument("model", "neither a path nor sources");
   for (const auto& bytes : source.sources) {
     if (bytes == nullptr) return invalid_argument("model", "a source is null");
   }
@@ -148,10 +151,12 @@ nlohmann::ordered_json ModelHeader::describe() const {
   json["format"] = format;
   json["parameters"] = parameters;
   json["weight_bytes"] = bytes;
-  json["bits_per_weight"] = parameters == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
+  json["bits_per_weight"] =
+      parameters == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
   auto histogram = nlohmann::ordered_json::object();
   for (const auto& [type_name, count] : types) {
-    histogram[type_name] = {{"tensors", count.tensors}, {"parameters", count.parameters}, {"bytes", count.bytes}};
+    histogram[type_name] = {
+        {"tensors", count.tensors}, {"parameters", count.parameters}, {"bytes", count.bytes}};
   }
   json["types"] = std::move(histogram);
   auto kv = nlohmann::ordered_json::object();

@@ -1,5 +1,6 @@
-// A model as data: what the forward pass executes. It knows no family; importers (families/) fill it from a Hugging
-// Face config.json or GGUF metadata. A new kind of block is a new alternative of a variant, not another flag.
+// A model as data: what the forward pass executes. It knows no family; importers (families/) fill it from a
+// Hugging Face config.json or GGUF metadata. A new kind of block is a new alternative of a variant, not
+// another flag.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ struct RopeSpec {
   bool operator==(const RopeSpec&) const = default;
 };
 
-// Softmax attention, num_heads / num_kv_heads query heads per key/value head (multi-head when they are equal).
+// Softmax attention, num_heads / num_kv_heads query heads per key/value head (multi-head when they are
+// equal).
 struct GqaAttention {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
@@ -37,7 +39,7 @@ struct GqaAttention {
   float logit_softcap = 0.0f;  // 0: none
   bool qkv_bias = false;
   bool output_bias = false;
-  bool qk_norm = false;        // RMS norm of each head of q and k, before the rotation
+  bool qk_norm = false;  // RMS norm of each head of q and k, before the rotation
   RopeSpec rope;
   bool operator==(const GqaAttention&) const = default;
 };
@@ -73,8 +75,8 @@ struct ModelSpec {
   int32_t hidden_size = 0;
   int32_t max_position_embeddings = 0;  // longest sequence the file claims
   float embedding_scale = 1.0f;
-  float norm_eps = 0.0f;             // of every RMS norm
-  float norm_weight_offset = 0.0f;   // 1 where norm weights are stored minus one
+  float norm_eps = 0.0f;            // of every RMS norm
+  float norm_weight_offset = 0.0f;  // 1 where norm weights are stored minus one
   std::vector<LayerSpec> layers;
   HeadSpec head;
   int32_t bos_token_id = -1;           // -1: none
@@ -85,8 +87,8 @@ struct ModelSpec {
 // "silu", "gelu_tanh", ...
 std::string_view activation_name(Activation activation);
 
-// kMalformed with the offending field as place when a size is absurd or sizes contradict each other. What passes can
-// be multiplied out in int64 without overflow.
+// kMalformed with the offending field as place when a size is absurd or sizes contradict each other. What
+// passes can be multiplied out in int64 without overflow.
 Status validate_spec(const ModelSpec& spec);
 
 // Layouts for a KvCacheConfig, one per layer.

@@ -8,8 +8,8 @@ namespace headrace {
 
 namespace {
 
-// theta^(2i / dim). torch holds the exponent and the power in float32; the last bit of the exponent is worth radians at
-// far positions, so it is rounded here as there.
+// theta^(2i / dim). torch holds the exponent and the power in float32; the last bit of the exponent is worth
+// radians at far positions, so it is rounded here as there.
 std::vector<float> position_periods(double theta, int32_t rotary_dim) {
   std::vector<float> periods(static_cast<size_t>(rotary_dim) / 2);
   for (size_t i = 0; i < periods.size(); ++i) {
@@ -29,8 +29,9 @@ void scale_llama3(std::vector<float>& inv_freq, const RopeScaling& scaling) {
     if (wavelength > static_cast<float>(low_wavelength)) {
       frequency /= factor;
     } else if (wavelength >= static_cast<float>(high_wavelength)) {
-      const float smooth = (static_cast<float>(old_length) / wavelength - static_cast<float>(scaling.low_freq_factor)) /
-                           static_cast<float>(scaling.high_freq_factor - scaling.low_freq_factor);
+      const float smooth =
+          (static_cast<float>(old_length) / wavelength - static_cast<float>(scaling.low_freq_factor)) /
+          static_cast<float>(scaling.high_freq_factor - scaling.low_freq_factor);
       frequency = (1.0f - smooth) * frequency / factor + smooth * frequency;
     }
   }
@@ -47,8 +48,10 @@ double yarn_correction_dim(double rotations, int32_t dim, double theta, double o
 
 // Fast dims keep their frequency, slow ones are interpolated, with a ramp between.
 void scale_yarn(RopeSpec& rope, const std::vector<float>& periods, const RopeScaling& scaling) {
-  double low = yarn_correction_dim(scaling.beta_fast, rope.rotary_dim, rope.theta, scaling.original_max_positions);
-  double high = yarn_correction_dim(scaling.beta_slow, rope.rotary_dim, rope.theta, scaling.original_max_positions);
+  double low =
+      yarn_correction_dim(scaling.beta_fast, rope.rotary_dim, rope.theta, scaling.original_max_positions);
+  double high =
+      yarn_correction_dim(scaling.beta_slow, rope.rotary_dim, rope.theta, scaling.original_max_positions);
   if (scaling.truncate) {
     low = std::floor(low);
     high = std::ceil(high);
@@ -66,7 +69,8 @@ void scale_yarn(RopeSpec& rope, const std::vector<float>& periods, const RopeSca
   }
   double magnitude = yarn_magnitude(scaling.factor, 1.0);
   if (scaling.mscale.value_or(0) != 0 && scaling.mscale_all_dim.value_or(0) != 0) {
-    magnitude = yarn_magnitude(scaling.factor, *scaling.mscale) / yarn_magnitude(scaling.factor, *scaling.mscale_all_dim);
+    magnitude = yarn_magnitude(scaling.factor, *scaling.mscale) /
+                yarn_magnitude(scaling.factor, *scaling.mscale_all_dim);
   }
   rope.attention_factor = static_cast<float>(scaling.attention_factor.value_or(magnitude));
 }
@@ -85,9 +89,11 @@ Status check_scaling(double theta, int32_t rotary_dim, const RopeScaling& scalin
   HEADRACE_RETURN_IF_ERROR(check_positive("factor", scaling.factor));
   if (scaling.type == "linear") return {};
   if (scaling.type != "llama3" && scaling.type != "yarn") {
-    return unsupported("rope_type", "unknown rope type '{}' (known: default, linear, llama3, yarn)", scaling.type);
+    return unsupported("rope_type", "unknown rope type '{}' (known: default, linear, llama3, yarn)",
+                       scaling.type);
   }
-  HEADRACE_RETURN_IF_ERROR(check_positive("original_max_position_embeddings", scaling.original_max_positions));
+  HEADRACE_RETURN_IF_ERROR(
+      check_positive("original_max_position_embeddings", scaling.original_max_positions));
   if (scaling.type == "llama3") {
     HEADRACE_RETURN_IF_ERROR(check_positive("low_freq_factor", scaling.low_freq_factor));
     HEADRACE_RETURN_IF_ERROR(check_positive("high_freq_factor", scaling.high_freq_factor));
@@ -100,9 +106,11 @@ Status check_scaling(double theta, int32_t rotary_dim, const RopeScaling& scalin
   if (theta <= 1) return malformed("rope_theta", "{} is not above 1, which yarn needs", theta);
   HEADRACE_RETURN_IF_ERROR(check_positive("beta_fast", scaling.beta_fast));
   HEADRACE_RETURN_IF_ERROR(check_positive("beta_slow", scaling.beta_slow));
-  if (scaling.attention_factor) HEADRACE_RETURN_IF_ERROR(check_positive("attention_factor", *scaling.attention_factor));
+  if (scaling.attention_factor)
+    HEADRACE_RETURN_IF_ERROR(check_positive("attention_factor", *scaling.attention_factor));
   if (scaling.mscale && !std::isfinite(*scaling.mscale)) return malformed("mscale", "not finite");
-  if (scaling.mscale_all_dim && !std::isfinite(*scaling.mscale_all_dim)) return malformed("mscale_all_dim", "not finite");
+  if (scaling.mscale_all_dim && !std::isfinite(*scaling.mscale_all_dim))
+    return malformed("mscale_all_dim", "not finite");
   return {};
 }
 
@@ -125,7 +133,8 @@ Result<RopeSpec> make_rope(double theta, int32_t rotary_dim, const RopeScaling& 
     scale_yarn(rope, periods, scaling);
   }
   for (const float frequency : rope.inv_freq) {
-    if (!std::isfinite(frequency) || frequency < 0) return malformed("rope_theta", "{} gives no finite frequencies", theta);
+    if (!std::isfinite(frequency) || frequency < 0)
+      return malformed("rope_theta", "{} gives no finite frequencies", theta);
   }
   return rope;
 }

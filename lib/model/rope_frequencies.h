@@ -1,4 +1,5 @@
-// Rotary frequencies with every static scaling, as Hugging Face transformers 5 computes them (modeling_rope_utils.py).
+// Rotary frequencies with every static scaling, as Hugging Face transformers 5 computes them
+// (modeling_rope_utils.py).
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,16 @@ namespace headrace {
 struct RopeScaling {
   std::string type = "default";  // default, linear, llama3, yarn
   double factor = 1.0;
-  double original_max_positions = 0;                  // llama3, yarn
-  double low_freq_factor = 0, high_freq_factor = 0;   // llama3 (Llama 3.1)
-  double beta_fast = 32, beta_slow = 1;               // yarn (Peng et al. 2023)
-  bool truncate = true;                               // yarn: whole dims as borders of the ramp
-  std::optional<double> attention_factor;             // yarn: default from factor, or from the two below
-  std::optional<double> mscale, mscale_all_dim;       // yarn, DeepSeek's variant
+  double original_max_positions = 0;                 // llama3, yarn
+  double low_freq_factor = 0, high_freq_factor = 0;  // llama3 (Llama 3.1)
+  double beta_fast = 32, beta_slow = 1;              // yarn (Peng et al. 2023)
+  bool truncate = true;                              // yarn: whole dims as borders of the ramp
+  std::optional<double> attention_factor;            // yarn: default from factor, or from the two below
+  std::optional<double> mscale, mscale_all_dim;      // yarn, DeepSeek's variant
 };
 
-// inv_freq and attention_factor of a RopeSpec. kMalformed (place: the field's name) for numbers that give no finite
-// frequencies, kUnsupported for another type.
+// inv_freq and attention_factor of a RopeSpec. kMalformed (place: the field's name) for numbers that give no
+// finite frequencies, kUnsupported for another type.
 Result<RopeSpec> make_rope(double theta, int32_t rotary_dim, const RopeScaling& scaling);
 
 }  // namespace headrace

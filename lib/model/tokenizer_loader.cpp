@@ -88,9 +88,11 @@ Result<text::GgufTokenizerSpec> read_gguf_tokenizer_spec(const GgufFile& file) {
   }
   // Files without these keys mark the end of a turn by its spelling alone; only control tokens count.
   for (size_t id = 0; id < spec.tokens.size() && id < spec.token_types.size(); ++id) {
-    constexpr std::string_view kTurnEnds[] = {"<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|eom_id|>", "<|endoftext|>"};
+    constexpr std::string_view kTurnEnds[] = {"<|eot_id|>", "<|im_end|>", "<end_of_turn>",
+                                              "<|end|>",    "<|eom_id|>", "<|endoftext|>"};
     if (spec.token_types[id] != static_cast<int32_t>(text::GgufTokenType::kControl)) continue;
-    if (std::find(std::begin(kTurnEnds), std::end(kTurnEnds), spec.tokens[id]) == std::end(kTurnEnds)) continue;
+    if (std::find(std::begin(kTurnEnds), std::end(kTurnEnds), spec.tokens[id]) == std::end(kTurnEnds))
+      continue;
     spec.eog_ids.push_back(static_cast<int32_t>(id));
   }
   return spec;
@@ -101,12 +103,15 @@ Result<LoadedTokenizer> load_tokenizer(const GgufFile& file) {
   HEADRACE_ASSIGN_OR_RETURN(out.chat_template, file.get_string_or("tokenizer.chat_template", ""));
   if (file.find_metadata("tokenizer.ggml.model") == nullptr) return out;
   HEADRACE_ASSIGN_OR_RETURN(auto spec, read_gguf_tokenizer_spec(file));
-  const std::pair<const char*, std::optional<int32_t>> kTokens[] = {
-      {"bos_token", spec.bos_id}, {"eos_token", spec.eos_id}, {"unk_token", spec.unk_id}, {"pad_token", spec.pad_id}};
+  const std::pair<const char*, std::optional<int32_t>> kTokens[] = {{"bos_token", spec.bos_id},
+                                                                    {"eos_token", spec.eos_id},
+                                                                    {"unk_token", spec.unk_id},
+                                                                    {"pad_token", spec.pad_id}};
   for (const auto& [name, id] : kTokens) {
     if (!id) continue;
     if (static_cast<size_t>(*id) >= spec.tokens.size()) {
-      return malformed("tokenizer.ggml.tokens", "the {} id {} is outside the vocabulary of {}", name, *id, spec.tokens.size());
+      return malformed("tokenizer.ggml.tokens", "the {} id {} is outside the vocabulary of {}", name, *id,
+                       spec.tokens.size());
     }
     out.special_tokens[name] = spec.tokens[static_cast<size_t>(*id)];
   }
@@ -118,16 +123,18 @@ Result<LoadedTokenizer> load_tokenizer(const ModelFolder& folder) {
   LoadedTokenizer out;
   out.chat_template = folder.chat_template;
   if (folder.tokenizer_config.is_object()) {
-    for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}) {
+    for (const char* name :
+         {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}) {
       const auto it = folder.tokenizer_config.find(name);
       if (it == folder.tokenizer_config.end()) continue;
       if (const auto token = token_text(*it)) out.special_tokens[name] = *token;
     }
   }
   if (folder.tokenizer_json.empty()) return out;
-  const std::string config = folder.tokenizer_config.is_object()
-                                 ? folder.tokenizer_config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-                                 : std::string();
+  const std::string config =
+      folder.tokenizer_config.is_object()
+          ? folder.tokenizer_config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+          : std::string();
   HEADRACE_ASSIGN_OR_RETURN(out.tokenizer, text::Tokenizer::from_json(folder.tokenizer_json, config));
   return out;
 }

@@ -9,14 +9,18 @@ namespace {
 
 using Shape = std::vector<uint64_t>;
 
-uint64_t size(int64_t value) { return static_cast<uint64_t>(value); }
+uint64_t size(int64_t value) {
+  return static_cast<uint64_t>(value);
+}
 
-void add_linear(std::vector<WeightEntry>& out, const std::string& name, uint64_t rows, uint64_t cols, bool bias) {
+void add_linear(std::vector<WeightEntry>& out, const std::string& name, uint64_t rows, uint64_t cols,
+                bool bias) {
   out.push_back({name + ".weight", "", {rows, cols}});
   if (bias) out.push_back({name + ".bias", "", {rows}});
 }
 
-void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, const GqaAttention& attention, uint64_t hidden) {
+void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, const GqaAttention& attention,
+                   uint64_t hidden) {
   const uint64_t q_rows = size(attention.num_heads) * size(attention.head_dim);
   const uint64_t kv_rows = size(attention.num_kv_heads) * size(attention.head_dim);
   add_linear(out, prefix + "q_proj", q_rows, hidden, attention.qkv_bias);
@@ -29,7 +33,8 @@ void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, con
   }
 }
 
-void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, const DenseFeedForward& dense, uint64_t hidden) {
+void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, const DenseFeedForward& dense,
+                      uint64_t hidden) {
   add_linear(out, prefix + "gate_proj", size(dense.intermediate_size), hidden, dense.bias);
   add_linear(out, prefix + "up_proj", size(dense.intermediate_size), hidden, dense.bias);
   add_linear(out, prefix + "down_proj", hidden, size(dense.intermediate_size), dense.bias);
@@ -73,18 +78,21 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
     const std::string prefix = fmt::format("layers.{}.", i);
     const Shape vector_shape = {hidden};
     out.push_back({prefix + "attention_norm.weight", "", vector_shape});
-    std::visit([&](const auto& attention) { add_attention(out, prefix, attention, hidden); }, layer.attention);
+    std::visit([&](const auto& attention) { add_attention(out, prefix, attention, hidden); },
+               layer.attention);
     if (layer.post_attention_norm) out.push_back({prefix + "post_attention_norm.weight", "", vector_shape});
     out.push_back({prefix + "feed_forward_norm.weight", "", vector_shape});
     std::visit([&](const auto& dense) { add_feed_forward(out, prefix, dense, hidden); }, layer.feed_forward);
-    if (layer.post_feed_forward_norm) out.push_back({prefix + "post_feed_forward_norm.weight", "", vector_shape});
+    if (layer.post_feed_forward_norm)
+      out.push_back({prefix + "post_feed_forward_norm.weight", "", vector_shape});
   }
   out.push_back({"final_norm.weight", "", {hidden}});
   if (!spec.head.tied) out.push_back({"lm_head.weight", "", {size(spec.vocab_size), hidden}});
   return out;
 }
 
-Result<std::vector<WeightEntry>> resolve_weights(const ModelSpec& spec, const WeightNaming& naming, const TensorFile& file) {
+Result<std::vector<WeightEntry>> resolve_weights(const ModelSpec& spec, const WeightNaming& naming,
+                                                 const TensorFile& file) {
   std::vector<WeightEntry> entries = list_weights(spec);
   std::unordered_set<std::string_view> used;
   for (WeightEntry& entry : entries) {

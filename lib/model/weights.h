@@ -61,8 +61,9 @@ struct ModelWeights {
   const LinearWeight& head() const { return lm_head ? *lm_head : embedding; }
 
   // Reads and packs every entry. kCancelled when progress says so, kMalformed for a non-finite norm or bias.
-  static Result<ModelWeights> load(const ModelSpec& spec, const std::vector<WeightEntry>& entries, const TensorFile& file,
-                                   const PackOptions& options, const LoadProgress& progress, Backend& backend);
+  static Result<ModelWeights> load(const ModelSpec& spec, const std::vector<WeightEntry>& entries,
+                                   const TensorFile& file, const PackOptions& options,
+                                   const LoadProgress& progress, Backend& backend);
 };
 
 }  // namespace headrace

@@ -19,8 +19,9 @@ struct DenseDefaults {
   bool tied = false;
 };
 
-// Fills everything that does not differ between layers or families; layers are equal copies with full attention, scale
-// 1 / sqrt(head_dim) and no rotation yet. Refuses keys of config.json that would change the computation.
+// Fills everything that does not differ between layers or families; layers are equal copies with full
+// attention, scale 1 / sqrt(head_dim) and no rotation yet. Refuses keys of config.json that would change the
+// computation.
 Result<ModelSpec> read_dense_config(const ConfigReader& config, const DenseDefaults& defaults);
 // The same from GGUF metadata and the tensor table (tied head, biases), rotation included.
 Result<ModelSpec> read_dense_gguf(const GgufReader& gguf);

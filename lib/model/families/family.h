@@ -39,7 +39,8 @@ struct ImportedModel {
   std::vector<WeightEntry> weights;
 };
 
-// Chooses the family, reads the spec, validates it and checks every tensor. kUnsupported for an unknown architecture.
+// Chooses the family, reads the spec, validates it and checks every tensor. kUnsupported for an unknown
+// architecture.
 Result<ImportedModel> import_config(const nlohmann::json& config, const TensorFile& weights);
 Result<ImportedModel> import_gguf(const GgufFile& file);
 

@@ -1,6 +1,6 @@
-// Gemma 3, text: norms before and after each block, windowed layers with rotary positions of their own, embeddings
-// scaled by sqrt(hidden_size). Reference: transformers models/gemma3. Norm weights are stored minus one in
-// safetensors, whole in GGUF.
+// Gemma 3, text: norms before and after each block, windowed layers with rotary positions of their own,
+// embeddings scaled by sqrt(hidden_size). Reference: transformers models/gemma3. Norm weights are stored
+// minus one in safetensors, whole in GGUF.
 #include <cmath>
 
 #include "model/families/dense_decoder.h"
@@ -29,7 +29,8 @@ std::vector<bool> windowed_by_pattern(size_t num_layers, int64_t pattern) {
   return windowed;
 }
 
-void set_layers(ModelSpec& spec, const std::vector<bool>& windowed, const RopeSpec& global, const RopeSpec& local, int32_t window) {
+void set_layers(ModelSpec& spec, const std::vector<bool>& windowed, const RopeSpec& global,
+                const RopeSpec& local, int32_t window) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     gqa(spec.layers[i]).rope = windowed[i] ? local : global;
     gqa(spec.layers[i]).window = windowed[i] ? window : 0;
@@ -85,8 +86,10 @@ Result<ModelSpec> gemma3_text_from_config(const ConfigReader& config, const Tens
   HEADRACE_ASSIGN_OR_RETURN(const int64_t window, config.integer_or("sliding_window", 1, 1 << 28, 4096));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<bool> windowed, read_layer_types(config, spec.layers.size()));
   if (windowed.empty()) {
-    HEADRACE_ASSIGN_OR_RETURN(const int64_t hidden_key, config.integer_or("_sliding_window_pattern", 1, INT32_MAX, kDefaultPattern));
-    HEADRACE_ASSIGN_OR_RETURN(const int64_t pattern, config.integer_or("sliding_window_pattern", 1, INT32_MAX, hidden_key));
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t hidden_key,
+                              config.integer_or("_sliding_window_pattern", 1, INT32_MAX, kDefaultPattern));
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t pattern,
+                              config.integer_or("sliding_window_pattern", 1, INT32_MAX, hidden_key));
     windowed = windowed_by_pattern(spec.layers.size(), pattern);
   }
   set_layers(spec, windowed, *global, *local, static_cast<int32_t>(window));
@@ -96,7 +99,8 @@ Result<ModelSpec> gemma3_text_from_config(const ConfigReader& config, const Tens
   HEADRACE_ASSIGN_OR_RETURN(const double softcap, config.number_or("attn_logit_softcapping", 0));
   HEADRACE_ASSIGN_OR_RETURN(const double final_softcap, config.number_or("final_logit_softcapping", 0));
   HEADRACE_ASSIGN_OR_RETURN(const bool bias, config.boolean_or("attention_bias", false));
-  HEADRACE_ASSIGN_OR_RETURN(const Activation activation, read_activation(config, "hidden_activation", "gelu_pytorch_tanh"));
+  HEADRACE_ASSIGN_OR_RETURN(const Activation activation,
+                            read_activation(config, "hidden_activation", "gelu_pytorch_tanh"));
   spec.head.logit_softcap = static_cast<float>(final_softcap);
   for (LayerSpec& layer : spec.layers) {
     gqa(layer).scale = static_cast<float>(std::pow(scalar, -0.5));
@@ -116,7 +120,8 @@ Result<ModelSpec> gemma3_from_config(const ConfigReader& config, const TensorFil
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> eos, config.integers("eos_token_id"));
   if (!eos.empty()) spec.eos_token_ids.clear();
   for (const int64_t id : eos) {
-    if (id < 0 || id >= spec.vocab_size) return malformed(config.place_of("eos_token_id"), "{} is outside the vocabulary", id);
+    if (id < 0 || id >= spec.vocab_size)
+      return malformed(config.place_of("eos_token_id"), "{} is outside the vocabulary", id);
     spec.eos_token_ids.push_back(static_cast<int32_t>(id));
   }
   return spec;
@@ -135,7 +140,8 @@ Result<std::vector<bool>> read_gguf_pattern(const GgufReader& gguf, size_t num_l
   const GgufValue* value = gguf.file().find_metadata(key);
   if (value == nullptr) return windowed_by_pattern(num_layers, kDefaultPattern);
   if (!value->is_array()) {
-    HEADRACE_ASSIGN_OR_RETURN(const int64_t pattern, gguf.integer("attention.sliding_window_pattern", 1, INT32_MAX));
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t pattern,
+                              gguf.integer("attention.sliding_window_pattern", 1, INT32_MAX));
     return windowed_by_pattern(num_layers, pattern);
   }
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<uint8_t> flags, gguf.file().get_bool_array(key));
@@ -180,7 +186,8 @@ constexpr NamePair kLayer[] = {
     {"feed_forward_norm", "pre_feedforward_layernorm"},
     {"post_feed_forward_norm", "post_feedforward_layernorm"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
+constexpr NamePair kTop[] = {
+    {"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
 constexpr NamePair kWrappedTop[] = {{"embed", "language_model.model.embed_tokens"},
                                     {"final_norm", "language_model.model.norm"},
                                     {"lm_head", "language_model.lm_head"}};
@@ -191,7 +198,9 @@ constexpr std::string_view kIgnored[] = {"lm_head.weight"};
 constexpr std::string_view kVision[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
                                         "model.multi_modal_projector."};
 
-WeightNaming text_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+WeightNaming text_names(const TensorFile&) {
+  return {"model.layers.", kLayer, kTop, {}, kIgnored};
+}
 
 // Published files and those that newer transformers writes put the text model under different prefixes.
 WeightNaming wrapped_names(const TensorFile& weights) {
@@ -203,9 +212,11 @@ WeightNaming wrapped_names(const TensorFile& weights) {
 
 }  // namespace
 
-const Family kGemma3TextFamily = {"gemma3", "Gemma3ForCausalLM", "gemma3_text", "gemma3",
-                                  gemma3_text_from_config, gemma3_from_gguf, text_names, dense_gguf_names};
-const Family kGemma3Family = {"gemma3", "Gemma3ForConditionalGeneration", "gemma3", "",
-                              gemma3_from_config, nullptr, wrapped_names, nullptr};
+const Family kGemma3TextFamily = {"gemma3",   "Gemma3ForCausalLM",     "gemma3_text",
+                                  "gemma3",   gemma3_text_from_config, gemma3_from_gguf,
+                                  text_names, dense_gguf_names};
+const Family kGemma3Family = {
+    "gemma3", "Gemma3ForConditionalGeneration", "gemma3", "", gemma3_from_config, nullptr, wrapped_names,
+    nullptr};
 
 }  // namespace headrace

@@ -1,6 +1,6 @@
 // Llama 1 to 3.3 and what is built like it (SmolLM2, TinyLlama), and Mistral 7B: Llama with a window.
-// Reference: transformers models/llama, models/mistral. In GGUF, rows of q and k are reordered so that the rotation
-// turns neighbouring pairs.
+// Reference: transformers models/llama, models/mistral. In GGUF, rows of q and k are reordered so that the
+// rotation turns neighbouring pairs.
 #include "model/families/dense_decoder.h"
 
 namespace headrace {
@@ -8,7 +8,8 @@ namespace headrace {
 namespace {
 
 Status set_rope(const ConfigReader& config, ModelSpec& spec) {
-  HEADRACE_ASSIGN_OR_RETURN(const RopeConfig parameters, read_rope(config, 10000.0, spec.max_position_embeddings));
+  HEADRACE_ASSIGN_OR_RETURN(const RopeConfig parameters,
+                            read_rope(config, 10000.0, spec.max_position_embeddings));
   auto rope = make_rope(parameters.theta, gqa(spec.layers[0]).head_dim, parameters.scaling);
   if (!rope.ok()) return rope.status().within(config.place_of("rope_parameters"));
   for (LayerSpec& layer : spec.layers) gqa(layer).rope = *rope;
@@ -60,8 +61,8 @@ Result<ModelSpec> mistral_from_config(const ConfigReader& config, const TensorFi
 Result<ModelSpec> llama_from_gguf(const GgufReader& gguf) {
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf));
   spec.architecture = "llama";
-  for (const char* key : {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa",
-                          "attn_logit_softcapping", "final_logit_softcapping"}) {
+  for (const char* key : {"attention.sliding_window", "attention.sliding_window_pattern",
+                          "rope.freq_base_swa", "attn_logit_softcapping", "final_logit_softcapping"}) {
     if (gguf.has(key)) return unsupported(gguf.key(key), "not a parameter of llama models");
   }
   for (LayerSpec& layer : spec.layers) gqa(layer).rope.interleaved = true;
@@ -70,9 +71,9 @@ Result<ModelSpec> llama_from_gguf(const GgufReader& gguf) {
 
 }  // namespace
 
-const Family kLlamaFamily = {"llama", "LlamaForCausalLM", "llama", "llama",
-                             llama_from_config, llama_from_gguf, llama_hf_names, dense_gguf_names};
-const Family kMistralFamily = {"mistral", "MistralForCausalLM", "mistral", "",
-                               mistral_from_config, nullptr, llama_hf_names, nullptr};
+const Family kLlamaFamily = {"llama",           "LlamaForCausalLM", "llama",        "llama",
+                             llama_from_config, llama_from_gguf,    llama_hf_names, dense_gguf_names};
+const Family kMistralFamily = {"mistral", "MistralForCausalLM", "mistral", "", mistral_from_config,
+                               nullptr,   llama_hf_names,       nullptr};
 
 }  // namespace headrace

@@ -29,7 +29,7 @@ Result<ModelSpec> qwen3_from_gguf(const GgufReader& gguf) {
 
 }  // namespace
 
-const Family kQwen3Family = {"qwen3", "Qwen3ForCausalLM", "qwen3", "qwen3",
-                             qwen3_from_config, qwen3_from_gguf, llama_hf_names, dense_gguf_names};
+const Family kQwen3Family = {"qwen3",           "Qwen3ForCausalLM", "qwen3",        "qwen3",
+                             qwen3_from_config, qwen3_from_gguf,    llama_hf_names, dense_gguf_names};
 
 }  // namespace headrace
