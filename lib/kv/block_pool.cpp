@@ -20,7 +20,8 @@ Status BlockPool::allocate(const std::vector<KvLayout>& layers, int32_t num_bloc
     const auto size = checked_mul<uint64_t>(layout.block_bytes(), static_cast<uint64_t>(num_blocks));
     const auto sum = size ? checked_add<uint64_t>(total, *size) : size;
     if (!sum || *sum > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return invalid_argument("num_blocks", "{} blocks of {} bytes overflow", num_blocks, layout.block_bytes());
+      return invalid_argument("num_blocks", "{} blocks of {} bytes overflow", num_blocks,
+                              layout.block_bytes());
     }
     total = *sum;
   }
@@ -111,7 +112,8 @@ Result<std::vector<int32_t>> BlockPool::checked_free_list() const {
   int32_t previous = -1;
   for (int32_t block = head_; block >= 0; block = states_[static_cast<size_t>(block)].next) {
     const State& s = states_[static_cast<size_t>(block)];
-    if (s.references != 0) return internal_error("kv cache", "free block {} has {} holders", block, s.references);
+    if (s.references != 0)
+      return internal_error("kv cache", "free block {} has {} holders", block, s.references);
     if (s.previous != previous) return internal_error("kv cache", "free block {} has a broken link", block);
     if (list.size() == states_.size()) return internal_error("kv cache", "the free list runs in a circle");
     list.push_back(block);

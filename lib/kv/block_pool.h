@@ -1,5 +1,5 @@
-// The memory of the paged KV cache: fixed blocks, how many sequences hold each, and the order in which unheld ones are
-// taken again.
+// The memory of the paged KV cache: fixed blocks, how many sequences hold each, and the order in which unheld
+// ones are taken again.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace headrace::kv {
 
-// One zeroed allocation per layer, [num_blocks][block_bytes], page-aligned; pages cost memory once they are written.
-// A block nobody holds stands in the free list: blocks without reusable contents at the front (the last one freed is
-// the first taken, its pages are warm), those with contents worth keeping at the back, oldest first.
-// Thread rule: the owner locks; layer_data() alone may be called at any time.
+// One zeroed allocation per layer, [num_blocks][block_bytes], page-aligned; pages cost memory once they are
+// written. A block nobody holds stands in the free list: blocks without reusable contents at the front (the
+// last one freed is the first taken, its pages are warm), those with contents worth keeping at the back,
+// oldest first. Thread rule: the owner locks; layer_data() alone may be called at any time.
 class BlockPool {
  public:
   BlockPool() = default;
@@ -37,7 +37,8 @@ class BlockPool {
   int32_t take();
   // One more holder; an unheld block leaves the free list.
   void hold(int32_t block);
-  // One holder less; the last one puts the block into the free list, at the back when its contents are to be kept.
+  // One holder less; the last one puts the block into the free list, at the back when its contents are to be
+  // kept.
   void drop(int32_t block, bool keep_contents);
   // Moves an unheld block to the front: its contents are no longer of use.
   void discard_contents(int32_t block);

@@ -28,13 +28,13 @@ Status validate(const KvCacheConfig& config) {
       return invalid_argument("layers", "differ in KV type or block size");
     }
     if (layout.block_size <= 0 || layout.block_size % kKvTile != 0 || layout.block_size > kMaxDimension) {
-      return invalid_argument("block_size", "{} is not a multiple of {} in [{}, {}]", layout.block_size, kKvTile, kKvTile,
-                              kMaxDimension);
+      return invalid_argument("block_size", "{} is not a multiple of {} in [{}, {}]", layout.block_size,
+                              kKvTile, kKvTile, kMaxDimension);
     }
     if (layout.num_kv_heads <= 0 || layout.num_kv_heads > kMaxDimension || layout.head_dim <= 0 ||
         layout.head_dim > kMaxDimension) {
-      return invalid_argument("layers", "{} KV heads of {} are not in [1, {}]", layout.num_kv_heads, layout.head_dim,
-                              kMaxDimension);
+      return invalid_argument("layers", "{} KV heads of {} are not in [1, {}]", layout.num_kv_heads,
+                              layout.head_dim, kMaxDimension);
     }
   }
   if (config.num_blocks <= 0 || config.num_blocks > std::numeric_limits<int32_t>::max()) {
@@ -51,7 +51,9 @@ struct KvCache::Impl {
         block_size(config.layers[0].block_size),
         index(0, block_size, config.hash_mask) {}
 
-  int64_t blocks_for(int64_t num_tokens) const { return num_tokens / block_size + (num_tokens % block_size != 0 ? 1 : 0); }
+  int64_t blocks_for(int64_t num_tokens) const {
+    return num_tokens / block_size + (num_tokens % block_size != 0 ? 1 : 0);
+  }
 
   // A block of one's own; the caller knows that one is free.
   int32_t take_block() {
@@ -115,7 +117,8 @@ Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config) {
   const int64_t num_blocks = config.num_blocks;
   try {
     auto impl = std::make_unique<Impl>(std::move(config));
-    // The pool first: the index touches its memory at once, and a pool beyond all bounds fails without doing so.
+    // The pool first: the index touches its memory at once, and a pool beyond all bounds fails without doing
+    // so.
     HEADRACE_RETURN_IF_ERROR(impl->pool.allocate(impl->config.layers, static_cast<int32_t>(num_blocks)));
     impl->index = kv::PrefixIndex(static_cast<int32_t>(num_blocks), impl->block_size, impl->config.hash_mask);
     return std::shared_ptr<KvCache>(new KvCache(std::move(impl)));
@@ -126,8 +129,12 @@ Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config) {
   }
 }
 
-const KvCacheConfig& KvCache::config() const { return impl_->config; }
-int32_t KvCache::block_size() const { return impl_->block_size; }
+const KvCacheConfig& KvCache::config() const {
+  return impl_->config;
+}
+int32_t KvCache::block_size() const {
+  return impl_->block_size;
+}
 
 KvCacheStats KvCache::stats() const {
   const std::lock_guard lock(impl_->mutex);
@@ -142,7 +149,9 @@ KvCacheStats KvCache::stats() const {
   return stats;
 }
 
-std::byte* KvCache::layer_data(int32_t layer) { return impl_->pool.layer_data(static_cast<size_t>(layer)); }
+std::byte* KvCache::layer_data(int32_t layer) {
+  return impl_->pool.layer_data(static_cast<size_t>(layer));
+}
 
 KvSequence KvCache::new_sequence(std::string salt) {
   KvSequence sequence;
@@ -180,7 +189,8 @@ int64_t KvCache::match_prefix(KvSequence& sequence, std::span<const int32_t> tok
 }
 
 Status KvCache::reserve(KvSequence& sequence, int64_t num_tokens) {
-  if (sequence.cache_.get() != this) return invalid_argument("kv cache", "the sequence belongs to another cache");
+  if (sequence.cache_.get() != this)
+    return invalid_argument("kv cache", "the sequence belongs to another cache");
   if (num_tokens <= sequence.num_tokens_) return Status();
   const int64_t wanted = impl_->blocks_for(num_tokens);
   const auto held = static_cast<int64_t>(sequence.block_ids_.size());
@@ -193,8 +203,8 @@ Status KvCache::reserve(KvSequence& sequence, int64_t num_tokens) {
                        impl_->index.contains(sequence.block_ids_[last]));
   const int64_t needed = added + (copies ? 1 : 0);
   if (needed > impl_->pool.free_blocks()) {
-    return resource_exhausted("kv cache", "{} blocks are needed, {} of {} are free", needed, impl_->pool.free_blocks(),
-                              impl_->pool.num_blocks());
+    return resource_exhausted("kv cache", "{} blocks are needed, {} of {} are free", needed,
+                              impl_->pool.free_blocks(), impl_->pool.num_blocks());
   }
   if (wanted > static_cast<int64_t>(sequence.block_ids_.capacity())) {
     try {
@@ -218,11 +228,13 @@ int64_t KvCache::slot(const KvSequence& sequence, int64_t position) const {
 }
 
 Status KvCache::commit(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t num_tokens) {
-  if (sequence.cache_.get() != this) return invalid_argument("kv cache", "the sequence belongs to another cache");
+  if (sequence.cache_.get() != this)
+    return invalid_argument("kv cache", "the sequence belongs to another cache");
   const int64_t room = static_cast<int64_t>(sequence.block_ids_.size()) * impl_->block_size;
-  if (num_tokens < sequence.num_tokens_ || num_tokens > room || num_tokens > static_cast<int64_t>(token_ids.size())) {
-    return invalid_argument("kv cache", "{} positions committed, {} stored, room for {}, {} tokens", num_tokens,
-                            sequence.num_tokens_, room, token_ids.size());
+  if (num_tokens < sequence.num_tokens_ || num_tokens > room ||
+      num_tokens > static_cast<int64_t>(token_ids.size())) {
+    return invalid_argument("kv cache", "{} positions committed, {} stored, room for {}, {} tokens",
+                            num_tokens, sequence.num_tokens_, room, token_ids.size());
   }
   if (!impl_->config.prefix_index) {
     sequence.num_tokens_ = num_tokens;
@@ -279,7 +291,9 @@ void KvCache::rewind(KvSequence& sequence, int64_t num_tokens) {
   impl_->drop_from(sequence.block_ids_, impl_->blocks_for(sequence.num_tokens_));
 }
 
-void KvCache::release(KvSequence& sequence) { rewind(sequence, 0); }
+void KvCache::release(KvSequence& sequence) {
+  rewind(sequence, 0);
+}
 
 void KvCache::clear_prefix_index() {
   const std::lock_guard lock(impl_->mutex);
@@ -293,10 +307,13 @@ void KvCache::clear_prefix_index() {
   }
 }
 
-Status KvCache::save(const KvSequence& sequence, std::span<const int32_t> token_ids, const WriteCallback& write) const {
-  if (sequence.cache_.get() != this) return invalid_argument("kv cache", "the sequence belongs to another cache");
+Status KvCache::save(const KvSequence& sequence, std::span<const int32_t> token_ids,
+                     const WriteCallback& write) const {
+  if (sequence.cache_.get() != this)
+    return invalid_argument("kv cache", "the sequence belongs to another cache");
   if (static_cast<int64_t>(token_ids.size()) < sequence.num_tokens_) {
-    return invalid_argument("token_ids", "{} tokens for {} stored positions", token_ids.size(), sequence.num_tokens_);
+    return invalid_argument("token_ids", "{} tokens for {} stored positions", token_ids.size(),
+                            sequence.num_tokens_);
   }
   const auto block = [&](int64_t index, size_t layer) {
     const size_t bytes = impl_->config.layers[layer].block_bytes();
@@ -313,7 +330,8 @@ Result<KvCache::Restored> KvCache::restore(ByteSource& source, std::string salt)
   Restored restored;
   restored.sequence = new_sequence(std::move(salt));
   // Before the tokens get memory: a pool that is too small also bounds what a reader's claims can cost.
-  if (Status status = reserve(restored.sequence, reader.num_tokens()); !status.ok()) return status.within(source.name());
+  if (Status status = reserve(restored.sequence, reader.num_tokens()); !status.ok())
+    return status.within(source.name());
   HEADRACE_ASSIGN_OR_RETURN(restored.token_ids, reader.read_token_ids());
   HEADRACE_RETURN_IF_ERROR(reader.read_blocks([&](int64_t index, size_t layer) {
     const size_t bytes = impl_->config.layers[layer].block_bytes();
@@ -324,7 +342,9 @@ Result<KvCache::Restored> KvCache::restore(ByteSource& source, std::string salt)
   return restored;
 }
 
-Status KvCache::check_invariants() const { return check_invariants({}); }
+Status KvCache::check_invariants() const {
+  return check_invariants({});
+}
 
 Status KvCache::check_invariants(std::span<const KvSequence* const> all_sequences) const {
   const std::lock_guard lock(impl_->mutex);
@@ -332,7 +352,8 @@ Status KvCache::check_invariants(std::span<const KvSequence* const> all_sequence
   const kv::PrefixIndex& index = impl_->index;
   HEADRACE_ASSIGN_OR_RETURN(const auto free_list, pool.checked_free_list());
   HEADRACE_RETURN_IF_ERROR(index.check(impl_->config.identity));
-  if (!impl_->config.prefix_index && index.size() != 0) return internal_error("kv cache", "the index is off and not empty");
+  if (!impl_->config.prefix_index && index.size() != 0)
+    return internal_error("kv cache", "the index is off and not empty");
 
   // Blocks without contents come first, and every block before its parent; a held block's parent is held.
   std::vector<int64_t> rank(static_cast<size_t>(pool.num_blocks()), std::numeric_limits<int64_t>::max());
@@ -348,7 +369,8 @@ Status KvCache::check_invariants(std::span<const KvSequence* const> all_sequence
     if (!index.contains(block) || index.parent(block) < 0) continue;
     const int32_t parent = index.parent(block);
     if (pool.references(block) > pool.references(parent) ||
-        (pool.references(block) == 0 && rank[static_cast<size_t>(block)] >= rank[static_cast<size_t>(parent)] &&
+        (pool.references(block) == 0 &&
+         rank[static_cast<size_t>(block)] >= rank[static_cast<size_t>(parent)] &&
          pool.references(parent) == 0)) {
       return internal_error("kv cache", "block {} would outlive its parent {}", block, parent);
     }
@@ -361,7 +383,8 @@ Status KvCache::check_invariants(std::span<const KvSequence* const> all_sequence
     const auto held = static_cast<int64_t>(sequence->block_ids_.size());
     const int64_t stored = impl_->blocks_for(sequence->num_tokens_);
     const int64_t full = sequence->num_tokens_ / impl_->block_size;
-    if (stored > held) return internal_error("kv cache", "{} tokens lie in {} blocks", sequence->num_tokens_, held);
+    if (stored > held)
+      return internal_error("kv cache", "{} tokens lie in {} blocks", sequence->num_tokens_, held);
     if (sequence->num_published_ != (impl_->config.prefix_index ? full : 0)) {
       return internal_error("kv cache", "{} of {} full blocks are published", sequence->num_published_, full);
     }

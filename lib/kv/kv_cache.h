@@ -1,4 +1,5 @@
-// The paged KV cache of one model: a pool of blocks, sequences that hold them, and the index of prefixes seen before.
+// The paged KV cache of one model: a pool of blocks, sequences that hold them, and the index of prefixes seen
+// before.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ struct KvCacheConfig {
   std::vector<KvLayout> layers;  // one per layer with attention; all with the same dtype and block_size
   int64_t num_blocks = 0;
   bool prefix_index = true;
-  // Everything that changes the meaning of cached values beside the tokens: model content, weight version, rope,
-  // window, activations. Part of every block's hash and of saved files.
+  // Everything that changes the meaning of cached values beside the tokens: model content, weight version,
+  // rope, window, activations. Part of every block's hash and of saved files.
   Hash128 identity;
   // Bits kept of both halves of a block's hash. Tests set 0, so that all blocks collide.
   uint64_t hash_mask = ~uint64_t{0};
@@ -38,8 +39,8 @@ struct KvCacheStats {
 
 class KvCache;
 
-// The blocks of one sequence: block_ids()[i] holds positions [i * block_size, (i + 1) * block_size). Movable; gives its
-// blocks back when destroyed. Keeps the cache alive.
+// The blocks of one sequence: block_ids()[i] holds positions [i * block_size, (i + 1) * block_size). Movable;
+// gives its blocks back when destroyed. Keeps the cache alive.
 class KvSequence {
  public:
   KvSequence() = default;
@@ -62,14 +63,14 @@ class KvSequence {
   std::shared_ptr<const std::string> salt_;
 };
 
-// A block that nobody holds keeps its published contents until its memory is needed; the least recently released goes
-// first, and of one sequence the last block first, so that a block in the index never outlives its parent.
-// Thread rule: bookkeeping is guarded inside and may be called from any thread, one call per sequence at a time; the
-// bytes of a block are written only by the step that reserved it.
+// A block that nobody holds keeps its published contents until its memory is needed; the least recently
+// released goes first, and of one sequence the last block first, so that a block in the index never outlives
+// its parent. Thread rule: bookkeeping is guarded inside and may be called from any thread, one call per
+// sequence at a time; the bytes of a block are written only by the step that reserved it.
 class KvCache : public std::enable_shared_from_this<KvCache> {
  public:
-  // Allocates the pool (zeroed; memory is used as blocks are); kOutOfMemory when that fails, kInvalidArgument for a
-  // configuration that cannot hold a token.
+  // Allocates the pool (zeroed; memory is used as blocks are); kOutOfMemory when that fails, kInvalidArgument
+  // for a configuration that cannot hold a token.
   static Result<std::shared_ptr<KvCache>> create(KvCacheConfig config);
 
   const KvCacheConfig& config() const;
@@ -82,25 +83,27 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   // An empty sequence. Sequences with different salts (tenants, say) never share blocks.
   KvSequence new_sequence(std::string salt = {});
 
-  // For an empty sequence: takes the longest run of full blocks whose tokens equal the front of token_ids (compared
-  // token by token, not by hash alone), at most max_tokens. Returns the positions now stored: 0 for a sequence that has
-  // some already, which is left alone.
+  // For an empty sequence: takes the longest run of full blocks whose tokens equal the front of token_ids
+  // (compared token by token, not by hash alone), at most max_tokens. Returns the positions now stored: 0 for
+  // a sequence that has some already, which is left alone.
   int64_t match_prefix(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens);
 
-  // Makes room for positions [sequence.num_tokens(), num_tokens): new blocks, and a private copy of a shared or published
-  // last block that would be written. kResourceExhausted, and nothing changed, when the pool has too few;
-  // kInvalidArgument for a sequence of another cache.
+  // Makes room for positions [sequence.num_tokens(), num_tokens): new blocks, and a private copy of a shared
+  // or published last block that would be written. kResourceExhausted, and nothing changed, when the pool has
+  // too few; kInvalidArgument for a sequence of another cache.
   Status reserve(KvSequence& sequence, int64_t num_tokens);
   // Where position p of a reserved sequence is stored.
   int64_t slot(const KvSequence& sequence, int64_t position) const;
 
-  // The step wrote positions up to num_tokens; token_ids are all of the sequence's tokens so far (at least num_tokens).
-  // Full blocks are published to the prefix index (unless it is off); where the index has the same contents already,
-  // the sequence takes that block and gives its own back, so block_ids() may change. kInvalidArgument, and nothing
-  // changed, for fewer tokens than are stored, more than there is room for, or tokens that contradict earlier ones.
+  // The step wrote positions up to num_tokens; token_ids are all of the sequence's tokens so far (at least
+  // num_tokens). Full blocks are published to the prefix index (unless it is off); where the index has the
+  // same contents already, the sequence takes that block and gives its own back, so block_ids() may change.
+  // kInvalidArgument, and nothing changed, for fewer tokens than are stored, more than there is room for, or
+  // tokens that contradict earlier ones.
   Status commit(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t num_tokens);
 
-  // Another sequence with the same stored positions, sharing the blocks (copy on write); not the room beyond them.
+  // Another sequence with the same stored positions, sharing the blocks (copy on write); not the room beyond
+  // them.
   KvSequence fork(const KvSequence& sequence);
   // Forgets positions from num_tokens on, and room reserved beyond them.
   void rewind(KvSequence& sequence, int64_t num_tokens);
@@ -109,19 +112,21 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   // Drops every unheld published block.
   void clear_prefix_index();
 
-  // Writes the stored positions, their tokens and a checksum, in a form that names its layout version, the identity and
-  // the layers' layouts (kv/kv_file.h). `write` appends bytes and reports failure.
+  // Writes the stored positions, their tokens and a checksum, in a form that names its layout version, the
+  // identity and the layers' layouts (kv/kv_file.h). `write` appends bytes and reports failure.
   using WriteCallback = std::function<Status(std::span<const std::byte>)>;
-  Status save(const KvSequence& sequence, std::span<const int32_t> token_ids, const WriteCallback& write) const;
+  Status save(const KvSequence& sequence, std::span<const int32_t> token_ids,
+              const WriteCallback& write) const;
   // Reads such a file into a new sequence and gives its tokens. kMalformed for damage (checksum, truncation),
-  // kFailedPrecondition for another model, layout or version, kResourceExhausted when the pool has too few blocks.
-  // Takes nothing from the pool when it fails. The blocks are published under `salt`: files that their sender could
-  // have forged belong under a salt of their own.
+  // kFailedPrecondition for another model, layout or version, kResourceExhausted when the pool has too few
+  // blocks. Takes nothing from the pool when it fails. The blocks are published under `salt`: files that
+  // their sender could have forged belong under a salt of their own.
   struct Restored;
   Result<Restored> restore(ByteSource& source, std::string salt = {});
 
-  // Laws of the pool (counts, references, index), checked after every step in debug and fuzz builds. With all_sequences
-  // (every live sequence of this cache) also that the references are theirs, and each sequence's own laws.
+  // Laws of the pool (counts, references, index), checked after every step in debug and fuzz builds. With
+  // all_sequences (every live sequence of this cache) also that the references are theirs, and each
+  // sequence's own laws.
   Status check_invariants() const;
   Status check_invariants(std::span<const KvSequence* const> all_sequences) const;
 

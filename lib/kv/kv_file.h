@@ -10,7 +10,7 @@
 //   64  XXH3-64 of bytes 0..63                     (this far every format version agrees)
 //   72  per layer: KV heads u32, head dim u32
 //       token ids i32 [tokens]
-//       per block, per layer: the block's bytes    (as tensor/kv_layout.h; positions past the last token are zero)
+//       per block, per layer: the block's bytes    (tensor/kv_layout.h; zero past the last token)
 //       XXH3-64 of everything before
 #pragma once
 
@@ -33,17 +33,18 @@ using KvFileWrite = std::function<Status(std::span<const std::byte>)>;
 using KvFileBlock = std::function<std::span<const std::byte>(int64_t index, size_t layer)>;
 using KvFileMutableBlock = std::function<std::span<std::byte>(int64_t index, size_t layer)>;
 
-// Layers are not empty and share dtype and block size. The first failure of `write` ends the writing and is returned;
-// kOutOfMemory when there is no memory for one block.
-Status write_kv_file(const std::vector<KvLayout>& layers, const Hash128& identity, std::span<const int32_t> token_ids,
-                     const KvFileBlock& block, const KvFileWrite& write);
+// Layers are not empty and share dtype and block size. The first failure of `write` ends the writing and is
+// returned; kOutOfMemory when there is no memory for one block.
+Status write_kv_file(const std::vector<KvLayout>& layers, const Hash128& identity,
+                     std::span<const int32_t> token_ids, const KvFileBlock& block, const KvFileWrite& write);
 
 // A file whose checksums, sizes and fit to a cache have been verified.
 class KvFileReader {
  public:
-  // Reads the whole source once, with memory for a few hundred KiB at most. kMalformed for damage, kFailedPrecondition
-  // for another version, identity or layout. The source must outlive the reader.
-  static Result<KvFileReader> open(ByteSource& source, const std::vector<KvLayout>& layers, const Hash128& identity);
+  // Reads the whole source once, with memory for a few hundred KiB at most. kMalformed for damage,
+  // kFailedPrecondition for another version, identity or layout. The source must outlive the reader.
+  static Result<KvFileReader> open(ByteSource& source, const std::vector<KvLayout>& layers,
+                                   const Hash128& identity);
 
   int64_t num_tokens() const { return num_tokens_; }
   Result<std::vector<int32_t>> read_token_ids() const;

@@ -12,12 +12,11 @@
 
 namespace headrace::kv {
 
-// Published blocks form trees: a block stands for its tokens after those of its parent, a root for its tokens at
-// position 0 under a salt. A lookup goes by hash128(parent's hash, tokens), and a hit is then verified: the block's own
-// tokens, its parent block (verified the same way one step before) and, at a root, the salt. Two contents of one hash
-// live side by side.
-// All memory is taken at creation, so that publishing cannot fail.
-// Thread rule: the owner locks.
+// Published blocks form trees: a block stands for its tokens after those of its parent, a root for its tokens
+// at position 0 under a salt. A lookup goes by hash128(parent's hash, tokens), and a hit is then verified:
+// the block's own tokens, its parent block (verified the same way one step before) and, at a root, the salt.
+// Two contents of one hash live side by side. All memory is taken at creation, so that publishing cannot
+// fail. Thread rule: the owner locks.
 class PrefixIndex {
  public:
   using Salt = std::shared_ptr<const std::string>;  // never null
@@ -36,9 +35,11 @@ class PrefixIndex {
   // tokens [block_size]; parent -1 for the first block of a sequence, whose hash is then root_hash's.
   Hash128 child_hash(const Hash128& parent_hash, std::span<const int32_t> tokens) const;
   // The block with these tokens after `parent`, or -1.
-  int32_t find(const Hash128& hash, int32_t parent, std::span<const int32_t> tokens, const std::string& salt) const;
+  int32_t find(const Hash128& hash, int32_t parent, std::span<const int32_t> tokens,
+               const std::string& salt) const;
   // Adds a block that is not in the index and whose contents are not either; parent is -1 or in the index.
-  void insert(int32_t block, const Hash128& hash, int32_t parent, std::span<const int32_t> tokens, const Salt& salt);
+  void insert(int32_t block, const Hash128& hash, int32_t parent, std::span<const int32_t> tokens,
+              const Salt& salt);
   // Takes a block without children out.
   void erase(int32_t block);
 

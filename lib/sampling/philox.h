@@ -1,5 +1,5 @@
-// Counter-based random numbers: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1,
-// 2, 3" (SC 2011). A draw is a function of its key and counter, so it needs no state and no order.
+// Counter-based random numbers: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
+// easy as 1, 2, 3" (SC 2011). A draw is a function of its key and counter, so it needs no state and no order.
 #pragma once
 
 #include <array>
@@ -23,11 +23,12 @@ constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, st
 // What a draw is for: draws of different purposes at one position are independent.
 enum class DrawPurpose : uint32_t { kToken = 0, kAcceptance = 1, kResidual = 2 };
 
-// Uniform in [0, 1), a multiple of 2^-53: key = seed, counter = (position, sample_index, purpose), low words first.
+// Uniform in [0, 1), a multiple of 2^-53: key = seed, counter = (position, sample_index, purpose), low words
+// first.
 constexpr double uniform_draw(uint64_t seed, uint32_t sample_index, uint64_t position,
                               DrawPurpose purpose = DrawPurpose::kToken) {
-  const auto words = philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), sample_index,
-                                 static_cast<uint32_t>(purpose)},
+  const auto words = philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
+                                 sample_index, static_cast<uint32_t>(purpose)},
                                 {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   const uint64_t bits = (uint64_t{words[1]} << 32 | words[0]) >> 11;
   return static_cast<double>(bits) * 0x1p-53;

@@ -1,5 +1,5 @@
-// exp for probabilities, the same bits on every machine: additions and multiplications in a fixed order. The C
-// library's own differs between versions and processors, and one bit can turn a draw.
+// exp for probabilities, the same bits on every machine: additions and multiplications in a fixed order. The
+// C library's own differs between versions and processors, and one bit can turn a draw.
 #pragma once
 
 #include <bit>
@@ -7,8 +7,8 @@
 
 namespace headrace {
 
-// e^x for x <= 0 (relative error below 2^-51); 0 where e^x would be less than 2^-1022. The folder is compiled without
-// contraction to fused multiply-adds, see CMakeLists.txt.
+// e^x for x <= 0 (relative error below 2^-51); 0 where e^x would be less than 2^-1022. The folder is compiled
+// without contraction to fused multiply-adds, see CMakeLists.txt.
 inline double portable_exp(double x) {
   constexpr double kLowest = -708.39;
   constexpr double kLog2E = 1.4426950408889634;

@@ -24,10 +24,12 @@ Result<float> highest(std::span<const float> logits) {
   }
   if (nan || max == kInfinity) {
     for (size_t id = 0; id < logits.size(); ++id) {
-      if (!(logits[id] < kInfinity)) return invalid_argument("logits", "the logit of token {} is {}", id, logits[id]);
+      if (!(logits[id] < kInfinity))
+        return invalid_argument("logits", "the logit of token {} is {}", id, logits[id]);
     }
   }
-  if (max == -kInfinity) return invalid_argument("logits", "no token of {} has a finite logit", logits.size());
+  if (max == -kInfinity)
+    return invalid_argument("logits", "no token of {} has a finite logit", logits.size());
   return max;
 }
 
@@ -39,8 +41,9 @@ struct Distribution {
   float logprob(float logit) const { return static_cast<float>(static_cast<double>(logit) - max - log_sum); }
 };
 
-// Calls visit(first id, weights) with e^((logit - max) / temperature) of all tokens, in pieces that stay in the nearest
-// cache: their exponentials are computed side by side, and only additions have to wait for each other.
+// Calls visit(first id, weights) with e^((logit - max) / temperature) of all tokens, in pieces that stay in
+// the nearest cache: their exponentials are computed side by side, and only additions have to wait for each
+// other.
 constexpr size_t kPiece = 256;
 template <class Visit>
 void visit_weights(std::span<const float> logits, double max, double temperature, const Visit& visit) {
@@ -122,11 +125,13 @@ void adjust(Adjuster& adjuster, const SamplingParams& params, const TokenHistory
   if (params.repetition_penalty != 1.0f) {
     for (const auto& [id, count] : history.prompt_counts) {
       const auto output = history.output_counts.find(id);
-      const bool again = output != history.output_counts.end() && output->second > 0;  // penalized below, once
+      const bool again =
+          output != history.output_counts.end() && output->second > 0;  // penalized below, once
       if (count > 0 && !again) adjuster.change(id, repeat);
     }
   }
-  if (params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f) {
+  if (params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
+      params.presence_penalty != 0.0f) {
     for (const auto& [id, count] : history.output_counts) {
       if (count <= 0) continue;
       const float frequency = params.frequency_penalty * static_cast<float>(count);
@@ -169,7 +174,8 @@ int32_t draw_from_all(std::span<const float> logits, double max, double temperat
 // The tokens that can still come, ascending by id.
 class Candidates {
  public:
-  // The top_k highest logits (0: all that a later filter can keep), with weights e^((logit - max) / temperature).
+  // The top_k highest logits (0: all that a later filter can keep), with weights e^((logit - max) /
+  // temperature).
   Candidates(std::span<const float> logits, float max, const SamplingParams& params) {
     const double temperature = params.temperature;
     const auto top_k = static_cast<size_t>(std::max(params.top_k, 0));
@@ -178,15 +184,16 @@ class Candidates {
       Cut cut = cut_at_count(logits.size(), key, top_k);
       for (size_t id = 0; id < logits.size(); ++id) {
         if (logits[id] == -kInfinity || !cut.keeps(key(id))) continue;
-        add(id, logits[id], portable_exp((static_cast<double>(logits[id]) - static_cast<double>(max)) / temperature));
+        add(id, logits[id],
+            portable_exp((static_cast<double>(logits[id]) - static_cast<double>(max)) / temperature));
       }
       sum_ = sum_of(weights_);
       return;
     }
     visit_weights(logits, max, temperature,
                   [&](size_t, std::span<const double> weights) { sum_ += sum_of(weights); });
-    // The entropy needs every token. Else those that min-p will drop are left out here, and those so light that all of
-    // them together weigh less than half of what top-p leaves over. The greatest weight is 1.
+    // The entropy needs every token. Else those that min-p will drop are left out here, and those so light
+    // that all of them together weigh less than half of what top-p leaves over. The greatest weight is 1.
     double least = 0;
     if (params.typical_p >= 1.0f) {
       const double spare = (1.0 - static_cast<double>(params.top_p)) * sum_;
@@ -241,7 +248,8 @@ class Candidates {
 
   template <class Key>
   void keep_mass(double p, const Key& key) {
-    Cut cut = cut_at_mass<double>(ids_.size(), key, [&](size_t i) { return weights_[i]; }, p * sum_);
+    Cut cut = cut_at_mass<double>(
+        ids_.size(), key, [&](size_t i) { return weights_[i]; }, p * sum_);
     compact([&](size_t i) { return cut.keeps(key(i)); });
     sum_ = sum_of(weights_);
   }
@@ -275,7 +283,8 @@ Status check_range(const char* field, float value, bool inside, const char* rang
 }  // namespace
 
 Status SamplingParams::validate(int32_t vocab_size) const {
-  HEADRACE_RETURN_IF_ERROR(check_range("temperature", temperature, temperature >= 0, "a finite number of at least 0"));
+  HEADRACE_RETURN_IF_ERROR(
+      check_range("temperature", temperature, temperature >= 0, "a finite number of at least 0"));
   if (top_k < 0) return invalid_argument("top_k", "{} is negative", top_k);
   HEADRACE_RETURN_IF_ERROR(check_range("top_p", top_p, top_p > 0 && top_p <= 1, "in (0, 1]"));
   HEADRACE_RETURN_IF_ERROR(check_range("min_p", min_p, min_p >= 0 && min_p <= 1, "in [0, 1]"));
@@ -287,8 +296,10 @@ Status SamplingParams::validate(int32_t vocab_size) const {
   HEADRACE_RETURN_IF_ERROR(check_range("presence_penalty", presence_penalty,
                                        presence_penalty >= -2 && presence_penalty <= 2, "in [-2, 2]"));
   for (const auto& [id, bias] : logit_bias) {
-    if (id < 0 || id >= vocab_size) return invalid_argument("logit_bias", "token {} is not in [0, {})", id, vocab_size);
-    if (!std::isfinite(bias)) return invalid_argument("logit_bias", "the bias {} of token {} is not finite", bias, id);
+    if (id < 0 || id >= vocab_size)
+      return invalid_argument("logit_bias", "token {} is not in [0, {})", id, vocab_size);
+    if (!std::isfinite(bias))
+      return invalid_argument("logit_bias", "the bias {} of token {} is not finite", bias, id);
   }
   if (num_logprobs < 0 || num_logprobs > kMaxLogprobs) {
     return invalid_argument("num_logprobs", "{} is not in [0, {}]", num_logprobs, kMaxLogprobs);
@@ -299,7 +310,8 @@ Status SamplingParams::validate(int32_t vocab_size) const {
 Sampler::Sampler(SamplingParams params) : params_(std::move(params)) {}
 
 Result<SampledToken> Sampler::sample(std::span<float> logits, const TokenHistory& history,
-                                     std::span<const int32_t> banned, uint32_t sample_index, uint64_t position) const {
+                                     std::span<const int32_t> banned, uint32_t sample_index,
+                                     uint64_t position) const {
   HEADRACE_ASSIGN_OR_RETURN(const Distribution distribution, distribution_of(logits));
   SampledToken sampled;
   sampled.top_logprobs = top_logprobs(logits, distribution, params_.num_logprobs);

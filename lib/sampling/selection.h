@@ -1,4 +1,5 @@
-// The front of an order without sorting: the first k elements, or the shortest front whose mass reaches a target.
+// The front of an order without sorting: the first k elements, or the shortest front whose mass reaches a
+// target.
 #pragma once
 
 #include <array>
@@ -29,9 +30,10 @@ struct Cut {
   }
 };
 
-// The shortest front of the order (greater keys first, then lower indices) whose summed mass(index) reaches `target`
-// (> 0); everything when rounding keeps the sum below it. Three passes over the elements, a digit of the key each; sums
-// run in index order, so that the result is the same everywhere.
+// The shortest front of the order (greater keys first, then lower indices) whose summed mass(index) reaches
+// `target`
+// (> 0); everything when rounding keeps the sum below it. Three passes over the elements, a digit of the key
+// each; sums run in index order, so that the result is the same everywhere.
 template <class Number, class Key, class Mass>
 Cut cut_at_mass(size_t size, const Key& key, const Mass& mass, Number target) {
   constexpr std::array<int, 3> kShifts = {21, 10, 0};
@@ -75,7 +77,8 @@ Cut cut_at_mass(size_t size, const Key& key, const Mass& mass, Number target) {
 // The first `count` of the order (0 < count <= size).
 template <class Key>
 Cut cut_at_count(size_t size, const Key& key, size_t count) {
-  return cut_at_mass<size_t>(size, key, [](size_t) { return size_t{1}; }, count);
+  return cut_at_mass<size_t>(
+      size, key, [](size_t) { return size_t{1}; }, count);
 }
 
 }  // namespace headrace

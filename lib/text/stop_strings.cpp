@@ -9,14 +9,15 @@ constexpr size_t kMaxStopBytes = size_t{16} << 20;
 }
 
 struct StopMatcher::Automaton {
-  // A prefix of a stop string; node 0 is the empty one. Children are a list: only as many as there are stop strings.
+  // A prefix of a stop string; node 0 is the empty one. Children are a list: only as many as there are stop
+  // strings.
   struct Node {
     int32_t first_child = -1;
     int32_t next_sibling = -1;
-    int32_t fallback = 0;       // the longest proper suffix that is a prefix too
-    uint32_t depth = 0;         // bytes
-    uint32_t growing = 0;       // bytes of the longest suffix (itself included) that a next byte could prolong
-    int32_t match = -1;         // the longest stop string that ends here, by index
+    int32_t fallback = 0;  // the longest proper suffix that is a prefix too
+    uint32_t depth = 0;    // bytes
+    uint32_t growing = 0;  // bytes of the longest suffix (itself included) that a next byte could prolong
+    int32_t match = -1;    // the longest stop string that ends here, by index
     uint32_t match_size = 0;
     unsigned char byte = 0;
   };
@@ -97,7 +98,8 @@ Result<StopMatcher> StopMatcher::create(const std::vector<std::string>& stops, b
   for (size_t i = 0; i < stops.size(); ++i) {
     if (stops[i].empty()) return invalid_argument(fmt::format("stop[{}]", i), "is empty");
     if (stops[i].size() > kMaxStopBytes - bytes) {
-      return invalid_argument(fmt::format("stop[{}]", i), "the stop strings have more than {} bytes", kMaxStopBytes);
+      return invalid_argument(fmt::format("stop[{}]", i), "the stop strings have more than {} bytes",
+                              kMaxStopBytes);
     }
     bytes += stops[i].size();
     automaton->add(stops[i], static_cast<int32_t>(i));

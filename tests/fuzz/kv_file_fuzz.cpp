@@ -1,5 +1,5 @@
-// Restores bytes as a saved sequence. The first byte chooses: odd inputs get right checksums and sizes first, so that
-// the numbers behind them are reached.
+// Restores bytes as a saved sequence. The first byte chooses: odd inputs get right checksums and sizes first,
+// so that the numbers behind them are reached.
 #include <cstdlib>
 #include <cstring>
 #include <vector>

@@ -145,7 +145,8 @@ TEST_CASE("A file tells nothing of what was in the block before") {
           if (cut[i] != std::byte{0}) block[i] = std::byte{7};
         }
         // 5 of 32 positions stay, in codes and in scales.
-        const auto kept = static_cast<size_t>(std::ranges::count_if(cut, [](std::byte b) { return b != std::byte{0}; }));
+        const auto kept =
+            static_cast<size_t>(std::ranges::count_if(cut, [](std::byte b) { return b != std::byte{0}; }));
         CHECK(kept * 32 == cut.size() * 5);
       }
       files[seed] = save(*cache, sequence, tokens);
@@ -201,7 +202,8 @@ TEST_CASE("Every truncation and every addition is noticed") {
     file = save(*cache, sequence, tokens);
   }
   for (size_t size = 0; size < file.size(); size += size < 200 ? 1 : 101) {
-    CHECK(restore_code(*cache, Bytes(file.begin(), file.begin() + static_cast<ptrdiff_t>(size))) == StatusCode::kMalformed);
+    CHECK(restore_code(*cache, Bytes(file.begin(), file.begin() + static_cast<ptrdiff_t>(size))) ==
+          StatusCode::kMalformed);
   }
   Bytes longer = file;
   longer.push_back(std::byte{0});
@@ -231,7 +233,8 @@ TEST_CASE("A file of another model, version or layout is refused as such") {
   CHECK(code_in([](KvCacheConfig& c) { c.layers[0].dtype = c.layers[1].dtype = KvDType::kBF16; }) == refused);
   CHECK(code_in([](KvCacheConfig& c) { c.layers[0].block_size = c.layers[1].block_size = 16; }) == refused);
   CHECK(code_in([](KvCacheConfig& c) { c.layers.pop_back(); }) == refused);
-  CHECK(code_in([](KvCacheConfig& c) { c.layers[1].head_dim = 42; }) == StatusCode::kMalformed);  // same identity
+  CHECK(code_in([](KvCacheConfig& c) { c.layers[1].head_dim = 42; }) ==
+        StatusCode::kMalformed);  // same identity
   CHECK(code_in([](KvCacheConfig& c) { c.num_blocks = 1; }) == StatusCode::kResourceExhausted);
 
   const auto code_of = [&](size_t offset, auto value) {
@@ -256,8 +259,9 @@ TEST_CASE("Numbers that overflow are refused before anything is allocated") {
     const KvSequence sequence = stored(*cache, tokens);
     file = save(*cache, sequence, tokens);
   }
-  for (const uint64_t count : {uint64_t{0}, uint64_t{2}, uint64_t{4}, uint64_t{1} << 40, uint64_t{1} << 61, uint64_t{1} << 62,
-                               (uint64_t{1} << 62) + 3, uint64_t{1} << 63, ~uint64_t{0}, ~uint64_t{0} - 30}) {
+  for (const uint64_t count :
+       {uint64_t{0}, uint64_t{2}, uint64_t{4}, uint64_t{1} << 40, uint64_t{1} << 61, uint64_t{1} << 62,
+        (uint64_t{1} << 62) + 3, uint64_t{1} << 63, ~uint64_t{0}, ~uint64_t{0} - 30}) {
     Bytes changed = file;
     put<uint64_t>(changed, 48, count);
     seal(changed);
@@ -282,15 +286,15 @@ TEST_CASE("A source that fails or changes leaves nothing behind") {
   int reads = 0;
   const auto run = [&](int fail_at, int change_at) {
     reads = 0;
-    const auto source = open_reader(
-        file.size(),
-        [&, fail_at, change_at](uint64_t offset, std::byte* destination, uint64_t size) {
-          std::memcpy(destination, file.data() + offset, size);
-          const int read = reads++;
-          if (read == change_at) destination[size / 2] ^= std::byte{4};
-          return read != fail_at;
-        },
-        "host", {});
+    const auto source =
+        open_reader(file.size(),
+                    [&, fail_at, change_at](uint64_t offset, std::byte* destination, uint64_t size) {
+                      std::memcpy(destination, file.data() + offset, size);
+                      const int read = reads++;
+                      if (read == change_at) destination[size / 2] ^= std::byte{4};
+                      return read != fail_at;
+                    },
+                    "host", {});
     const auto restored = cache->restore(*source);
     return restored.ok() ? StatusCode::kOk : restored.status().code();
   };
@@ -319,7 +323,8 @@ TEST_CASE("A failing writer ends the save") {
     CHECK(status.code() == StatusCode::kIo);
     CHECK(writes == fail_at + 1);
   }
-  CHECK(cache->save(sequence, make_tokens(39), [](auto) { return Status(); }).code() == StatusCode::kInvalidArgument);
+  CHECK(cache->save(sequence, make_tokens(39), [](auto) { return Status(); }).code() ==
+        StatusCode::kInvalidArgument);
   auto other = make_cache(make_config());
   CHECK(other->save(sequence, tokens, [](auto) { return Status(); }).code() == StatusCode::kInvalidArgument);
 }

@@ -26,7 +26,8 @@ std::vector<float> random_logits(size_t size, uint32_t seed, float step) {
 }
 
 SampledToken sample(const SamplingParams& params, std::vector<float> logits, uint32_t sample_index = 0,
-                    uint64_t position = 0, const TokenHistory& history = {}, std::vector<int32_t> banned = {}) {
+                    uint64_t position = 0, const TokenHistory& history = {},
+                    std::vector<int32_t> banned = {}) {
   const auto token = Sampler(params).sample(logits, history, banned, sample_index, position);
   REQUIRE(token.ok());
   return *token;
@@ -93,9 +94,9 @@ TEST_CASE("Sampled tokens follow the filtered distribution") {
     return params;
   };
   const SamplingParams settings[] = {
-      make(1.0f, 0, 1.0f, 0.0f, 1.0f),  make(0.7f, 0, 1.0f, 0.0f, 1.0f),   make(2.5f, 0, 1.0f, 0.0f, 1.0f),
-      make(1.0f, 7, 1.0f, 0.0f, 1.0f),  make(1.0f, 0, 0.8f, 0.0f, 1.0f),   make(1.0f, 0, 1.0f, 0.05f, 1.0f),
-      make(1.0f, 0, 1.0f, 0.0f, 0.6f),  make(0.8f, 20, 0.9f, 0.02f, 1.0f), make(1.3f, 30, 0.9f, 0.01f, 0.9f),
+      make(1.0f, 0, 1.0f, 0.0f, 1.0f),   make(0.7f, 0, 1.0f, 0.0f, 1.0f),   make(2.5f, 0, 1.0f, 0.0f, 1.0f),
+      make(1.0f, 7, 1.0f, 0.0f, 1.0f),   make(1.0f, 0, 0.8f, 0.0f, 1.0f),   make(1.0f, 0, 1.0f, 0.05f, 1.0f),
+      make(1.0f, 0, 1.0f, 0.0f, 0.6f),   make(0.8f, 20, 0.9f, 0.02f, 1.0f), make(1.3f, 30, 0.9f, 0.01f, 0.9f),
       make(1.0f, 400, 1.0f, 0.0f, 1.0f), make(1.0f, 1, 1.0f, 0.0f, 1.0f),
   };
   constexpr int kDraws = 20000;
@@ -144,10 +145,18 @@ TEST_CASE("The cut finds the same front as a sort") {
     std::vector<double> masses(size);
     for (size_t i = 0; i < size; ++i) {
       switch (random() % 4) {
-        case 0: values[i] = static_cast<float>(random() % 20) - 10.0f; break;
-        case 1: values[i] = std::bit_cast<float>(static_cast<uint32_t>(0x3f800000u + random() % 7)); break;
-        case 2: values[i] = random() % 2 == 0 ? 0.0f : -0.0f; break;
-        default: values[i] = std::ldexp(static_cast<float>(random() % 1000) - 500.0f, static_cast<int>(random() % 60) - 30);
+        case 0:
+          values[i] = static_cast<float>(random() % 20) - 10.0f;
+          break;
+        case 1:
+          values[i] = std::bit_cast<float>(static_cast<uint32_t>(0x3f800000u + random() % 7));
+          break;
+        case 2:
+          values[i] = random() % 2 == 0 ? 0.0f : -0.0f;
+          break;
+        default:
+          values[i] =
+              std::ldexp(static_cast<float>(random() % 1000) - 500.0f, static_cast<int>(random() % 60) - 30);
       }
       masses[i] = static_cast<double>(random() % 1024) / 1024;  // sums are exact
     }
@@ -163,7 +172,8 @@ TEST_CASE("The cut finds the same front as a sort") {
       return set;
     };
     const size_t count = 1 + random() % size;
-    CHECK(kept(cut_at_count(size, key, count)) == std::set<size_t>(order.begin(), order.begin() + static_cast<ptrdiff_t>(count)));
+    CHECK(kept(cut_at_count(size, key, count)) ==
+          std::set<size_t>(order.begin(), order.begin() + static_cast<ptrdiff_t>(count)));
 
     const double total = std::accumulate(masses.begin(), masses.end(), 0.0);
     const double target = total * static_cast<double>(1 + random() % 100) / 100;
@@ -175,7 +185,8 @@ TEST_CASE("The cut finds the same front as a sort") {
       sum += masses[i];
       front.insert(i);
     }
-    CHECK(kept(cut_at_mass<double>(size, key, [&](size_t i) { return masses[i]; }, target)) == front);
+    CHECK(kept(cut_at_mass<double>(
+              size, key, [&](size_t i) { return masses[i]; }, target)) == front);
   }
 }
 
@@ -198,7 +209,8 @@ TEST_CASE("Samples of one request differ and are reproducible") {
   CHECK(first != text(0, 8));
 }
 
-// Worked out by a separate program in double precision: a change of the generator, the keys or the order must show.
+// Worked out by a separate program in double precision: a change of the generator, the keys or the order must
+// show.
 TEST_CASE("Draws have the recorded tokens") {
   std::vector<float> logits(1000);
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 7919 % 1000) / 125.0f;
@@ -207,7 +219,8 @@ TEST_CASE("Draws have the recorded tokens") {
   params.temperature = 0.8f;
   params.top_p = 0.95f;
   std::vector<int32_t> tokens;
-  for (uint64_t position = 0; position < 8; ++position) tokens.push_back(sample(params, logits, 0, position).token_id);
+  for (uint64_t position = 0; position < 8; ++position)
+    tokens.push_back(sample(params, logits, 0, position).token_id);
   CHECK(tokens == std::vector<int32_t>{471, 322, 655, 667, 842, 297, 742, 409});
 }
 
@@ -273,11 +286,11 @@ TEST_CASE("Penalties have the values worked out by hand") {
   const std::vector<float> logits = {2.0f, 3.0f, -1.0f, -4.0f, 1.0f};
   SamplingParams params;
   params.repetition_penalty = 2.0f;
-  CHECK(value_of(params, logits, 0) == 1.0f);    // in the prompt: 2 / 2
-  CHECK(value_of(params, logits, 1) == 1.5f);    // in the output: 3 / 2
-  CHECK(value_of(params, logits, 2) == -1.0f);   // not seen
-  CHECK(value_of(params, logits, 3) == -8.0f);   // in both, once: -4 * 2
-  CHECK(value_of(params, logits, 4) == 1.0f);    // a count of 0 is not seen
+  CHECK(value_of(params, logits, 0) == 1.0f);   // in the prompt: 2 / 2
+  CHECK(value_of(params, logits, 1) == 1.5f);   // in the output: 3 / 2
+  CHECK(value_of(params, logits, 2) == -1.0f);  // not seen
+  CHECK(value_of(params, logits, 3) == -8.0f);  // in both, once: -4 * 2
+  CHECK(value_of(params, logits, 4) == 1.0f);   // a count of 0 is not seen
   params = SamplingParams();
   params.frequency_penalty = 0.5f;
   params.presence_penalty = 0.25f;
@@ -285,12 +298,12 @@ TEST_CASE("Penalties have the values worked out by hand") {
   CHECK(value_of(params, logits, 1) == 1.75f);   // 3 - 2 * 0.5 - 0.25
   CHECK(value_of(params, logits, 3) == -4.75f);  // -4 - 0.5 - 0.25
   params.repetition_penalty = 2.0f;
-  CHECK(value_of(params, logits, 1) == 0.25f);   // 3 / 2 - 1 - 0.25: repetition comes first
+  CHECK(value_of(params, logits, 1) == 0.25f);  // 3 / 2 - 1 - 0.25: repetition comes first
   params.logit_bias = {{1, -4.0f}, {1, -1.0f}};
   CHECK(value_of(params, logits, 1) == -5.25f);  // (3 - 5) * 2 - 1 - 0.25: biases come before, and add up
   params.frequency_penalty = -2.0f;
   params.presence_penalty = -2.0f;
-  CHECK(value_of(params, logits, 1) == 2.0f);    // -4 + 4 + 2
+  CHECK(value_of(params, logits, 1) == 2.0f);  // -4 + 4 + 2
 }
 
 TEST_CASE("Ids outside the vocabulary change nothing") {
@@ -337,7 +350,8 @@ TEST_CASE("Logits without a distribution are errors") {
   SamplingParams params;
   const auto fails = [&](std::vector<float> logits, std::vector<int32_t> banned = {}) {
     const auto token = Sampler(params).sample(logits, {}, banned, 0, 0);
-    return !token.ok() && token.status().code() == StatusCode::kInvalidArgument && token.status().place() == "logits";
+    return !token.ok() && token.status().code() == StatusCode::kInvalidArgument &&
+           token.status().place() == "logits";
   };
   for (const float temperature : {0.0f, 1.0f}) {
     params.temperature = temperature;
@@ -364,7 +378,8 @@ TEST_CASE("Every field is validated and named") {
     CHECK(status.code() == StatusCode::kInvalidArgument);
     return status.place();
   };
-  const auto field = [&](float SamplingParams::*member, const char* name, std::vector<float> good, std::vector<float> bad) {
+  const auto field = [&](float SamplingParams::*member, const char* name, std::vector<float> good,
+                         std::vector<float> bad) {
     bad.insert(bad.end(), {kNaN, kInf, -kInf});
     for (const float value : good) CHECK(place([&](SamplingParams& p) { p.*member = value; }) == "ok");
     for (const float value : bad) CHECK(place([&](SamplingParams& p) { p.*member = value; }) == name);
