@@ -1,7 +1,7 @@
 // Log-probabilities of a reference run, in the file format of llama-perplexity's --kl-divergence-base: "_logits_", int32
 // context, int32 vocab_size, int32 chunks, int32 tokens [chunks * context], then for each scored position float scale, float
-// min_log_prob, uint16 codes [vocab_size padded to even]: log p = scale * code + min_log_prob. Codes reach 24 nats
-// below the highest logit; one step is at most 24 / 65535 nats, which moves a mean KL by about 1e-8.
+// min_log_prob, uint16 codes [vocab_size padded to even]: log p = scale * code + min_log_prob. Codes reach 40 nats below
+// the highest logit; one step is at most 40 / 65535 nats, whose rounding moves a mean KL by about 2e-8.
 #pragma once
 
 #include <cstdint>
