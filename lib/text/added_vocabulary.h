@@ -38,14 +38,15 @@ struct AllowedRange {
 
 class AddedVocabulary {
  public:
-  // Takes the tokens in the file's order. A content that `vocabulary` has keeps its id there; the others get the
-  // ids behind it, as in the reference. `vocabulary`: the model's.
+  // Takes the tokens in the file's order. A content that `vocabulary` has keeps its id there; the others get
+  // the ids behind it, as in the reference. `vocabulary`: the model's.
   static Result<AddedVocabulary> create(std::vector<AddedToken> tokens, const Vocabulary& vocabulary,
                                         const Normalizer* normalizer);
 
-  // Cuts `text` at the tokens that are looked for before (normalized = false) or after normalisation. Leftmost,
-  // then longest; stretches in order; none for an empty text.
-  std::vector<AddedMatch> find(std::string_view text, bool normalized, std::span<const AllowedRange> allowed) const;
+  // Cuts `text` at the tokens that are looked for before (normalized = false) or after normalisation.
+  // Leftmost, then longest; stretches in order; none for an empty text.
+  std::vector<AddedMatch> find(std::string_view text, bool normalized,
+                               std::span<const AllowedRange> allowed) const;
 
   bool has_normalized() const { return !tries_[1].empty(); }
   const Vocabulary& index() const { return index_; }  // contents and ids
@@ -59,8 +60,8 @@ class AddedVocabulary {
 
  private:
   std::vector<AddedToken> tokens_;
-  Vocabulary index_;              // content to id
-  std::vector<int32_t> by_id_;    // index in tokens_ or -1
+  Vocabulary index_;                     // content to id
+  std::vector<int32_t> by_id_;           // index in tokens_ or -1
   std::vector<std::string> normalized_;  // beside tokens_; empty where equal to the content
   Vocabulary special_spellings_;
   ForbiddenIds ids_, special_ids_;

@@ -14,8 +14,8 @@ namespace {
 // English clean-up of WordPiece decoders, in the reference's order.
 std::string clean_up(std::string text) {
   static constexpr std::pair<std::string_view, std::string_view> kRules[] = {
-      {" .", "."},     {" ?", "?"},   {" !", "!"},           {" ,", ","},   {" ' ", "'"},   {" n't", "n't"},
-      {" 'm", "'m"},   {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
+      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
   };
   for (const auto& [from, to] : kRules) {
     if (text.find(from) != std::string::npos) text = replace_all(text, from, to);
@@ -92,7 +92,8 @@ std::string Decoder::run_token_steps(std::string_view spelling, bool first) cons
         RegexScratch scratch;
         if (!step.pattern->split(text, 0, stretches, scratch).ok()) break;
         std::string out;
-        for (const Stretch& s : stretches) out += s.is_match ? step.to : text.substr(s.begin, s.end - s.begin);
+        for (const Stretch& s : stretches)
+          out += s.is_match ? step.to : text.substr(s.begin, s.end - s.begin);
         text = std::move(out);
         break;
       }

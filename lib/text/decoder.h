@@ -15,11 +15,11 @@ namespace headrace::text {
 struct TokenStep {
   enum class Kind { kByteLevel, kMetaspace, kWordPiece, kReplace, kRegexReplace, kByteFallback, kStrip };
   Kind kind = Kind::kByteLevel;
-  std::string from;          // kMetaspace: the replacement character; kWordPiece: the prefix; kReplace: the literal
-  std::string to;            // kReplace, kRegexReplace
+  std::string from;  // kMetaspace: the replacement character; kWordPiece: the prefix; kReplace: the literal
+  std::string to;    // kReplace, kRegexReplace
   std::optional<Regex> pattern;  // kRegexReplace
-  bool flag = false;         // kMetaspace: the first token loses its replacement characters; kWordPiece: clean up
-  std::string strip_char;    // kStrip
+  bool flag = false;  // kMetaspace: the first token loses its replacement characters; kWordPiece: clean up
+  std::string strip_char;  // kStrip
   size_t strip_left = 0, strip_right = 0;
 };
 
@@ -36,19 +36,20 @@ struct TextStep {
 class Decoder {
  public:
   struct State {
-    size_t index = 0;   // tokens seen
+    size_t index = 0;  // tokens seen
     bool has_held = false;
-    std::string held;   // the last token, while it depends on whether another one follows
+    std::string held;  // the last token, while it depends on whether another one follows
     struct TextState {
-      size_t left = 0;        // characters still to strip at the start
-      std::string pending;    // what may yet be stripped or replaced
+      size_t left = 0;      // characters still to strip at the start
+      std::string pending;  // what may yet be stripped or replaced
     };
     std::vector<TextState> steps;
-    std::string tail;   // of an incomplete character
+    std::string tail;  // of an incomplete character
   };
 
-  bool join_with_spaces = false;          // no decoder at all: spellings with a space between
-  std::optional<std::string> end_of_word_suffix;  // BPEDecoder: a space in its place, nothing at the end of the text
+  bool join_with_spaces = false;  // no decoder at all: spellings with a space between
+  std::optional<std::string>
+      end_of_word_suffix;  // BPEDecoder: a space in its place, nothing at the end of the text
   std::vector<TokenStep> token_steps;
   std::vector<TextStep> text_steps;
 

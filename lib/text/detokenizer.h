@@ -19,8 +19,8 @@ class StreamingDetokenizer {
   StreamingDetokenizer(StreamingDetokenizer&&) noexcept;
   StreamingDetokenizer& operator=(StreamingDetokenizer&&) noexcept;
 
-  // Text that became certain by this id: valid UTF-8, possibly empty. An incomplete character is held back; a byte
-  // that can be part of no character gives one U+FFFD.
+  // Text that became certain by this id: valid UTF-8, possibly empty. An incomplete character is held back; a
+  // byte that can be part of no character gives one U+FFFD.
   std::string push(int32_t id);
 
   // The end: what is held back, with one U+FFFD for an incomplete character. The object then starts afresh.

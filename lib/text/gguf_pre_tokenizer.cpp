@@ -21,30 +21,31 @@ constexpr const char* kPlace = "tokenizer.ggml.pre";
 #define HEADRACE_KIMI_UPPER R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]])"
 #define HEADRACE_KIMI_LOWER R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]])"
 
-constexpr const char* kLlama3 =
+constexpr const char* kLlama3Pattern =
     HEADRACE_CONTRACTIONS "|" HEADRACE_LEAD R"(\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" HEADRACE_SPACES;
-constexpr const char* kQwen2 =
+constexpr const char* kQwen2Pattern =
     HEADRACE_CONTRACTIONS "|" HEADRACE_LEAD R"(\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)" HEADRACE_SPACES;
-constexpr const char* kQwen35 = HEADRACE_CONTRACTIONS
+constexpr const char* kQwen35Pattern = HEADRACE_CONTRACTIONS
     "|" HEADRACE_LEAD R"([\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)" HEADRACE_SPACES;
-constexpr const char* kO200k = HEADRACE_LEAD HEADRACE_UPPER "*" HEADRACE_LOWER "+" HEADRACE_CONTRACTIONS
-    "?|" HEADRACE_LEAD HEADRACE_UPPER "+" HEADRACE_LOWER "*" HEADRACE_CONTRACTIONS
-    R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" HEADRACE_SPACES;
-constexpr const char* kTekken = HEADRACE_LEAD HEADRACE_UPPER "*" HEADRACE_LOWER "+|" HEADRACE_LEAD HEADRACE_UPPER
-    "+" HEADRACE_LOWER R"(*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" HEADRACE_SPACES;
-constexpr const char* kKimi = R"([\p{Han}]+|)" HEADRACE_LEAD HEADRACE_KIMI_UPPER "*" HEADRACE_KIMI_LOWER
-    "+" HEADRACE_CONTRACTIONS "?|" HEADRACE_LEAD HEADRACE_KIMI_UPPER "+" HEADRACE_KIMI_LOWER
-    "*" HEADRACE_CONTRACTIONS R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" HEADRACE_SPACES;
-constexpr const char* kBailing =
+constexpr const char* kO200kPattern = HEADRACE_LEAD HEADRACE_UPPER
+    "*" HEADRACE_LOWER "+" HEADRACE_CONTRACTIONS "?|" HEADRACE_LEAD HEADRACE_UPPER "+" HEADRACE_LOWER
+    "*" HEADRACE_CONTRACTIONS R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" HEADRACE_SPACES;
+constexpr const char* kTekkenPattern =
+    HEADRACE_LEAD HEADRACE_UPPER "*" HEADRACE_LOWER "+|" HEADRACE_LEAD HEADRACE_UPPER "+" HEADRACE_LOWER
+                                 R"(*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" HEADRACE_SPACES;
+constexpr const char* kKimiPattern =
+    R"([\p{Han}]+|)" HEADRACE_LEAD HEADRACE_KIMI_UPPER "*" HEADRACE_KIMI_LOWER "+" HEADRACE_CONTRACTIONS
+    "?|" HEADRACE_LEAD HEADRACE_KIMI_UPPER "+" HEADRACE_KIMI_LOWER "*" HEADRACE_CONTRACTIONS
+    R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" HEADRACE_SPACES;
+constexpr const char* kBailingPattern =
     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)";
-constexpr const char* kSeedCoder = HEADRACE_CONTRACTIONS
-    "|" HEADRACE_LEAD R"(\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+)" HEADRACE_SPACES;
+constexpr const char* kSeedCoderPattern =
+    HEADRACE_CONTRACTIONS "|" HEADRACE_LEAD R"(\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+)" HEADRACE_SPACES;
 constexpr const char* kDeepSeekCjk = "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+";
 constexpr const char* kDeepSeekRest =
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)"
-    HEADRACE_SPACES;
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)" HEADRACE_SPACES;
 constexpr const char* kDeepSeekCoderCjk = "[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+";
-constexpr const char* kBloom = " ?[^(\\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+";
+constexpr const char* kBloomPattern = " ?[^(\\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+";
 
 enum class Kind {
   kLlama3,
@@ -160,29 +161,29 @@ Result<PreTokenizerPtr> make_kind(Kind kind) {
   HEADRACE_ASSIGN_OR_RETURN(Regex gpt2, Regex::compile(kGpt2Pattern, kPlace));
   switch (kind) {
     case Kind::kLlama3:
-      return splits({kLlama3});
+      return splits({kLlama3Pattern});
     case Kind::kQwen2:
-      return splits({kQwen2});
+      return splits({kQwen2Pattern});
     case Kind::kQwen35:
-      return splits({kQwen35});
+      return splits({kQwen35Pattern});
     case Kind::kO200k:
-      return splits({kO200k});
+      return splits({kO200kPattern});
     case Kind::kTekken:
-      return splits({kTekken});
+      return splits({kTekkenPattern});
     case Kind::kKimi:
-      return splits({kKimi});
+      return splits({kKimiPattern});
     case Kind::kBailing:
-      return splits({kBailing});
+      return splits({kBailingPattern});
     case Kind::kSeedCoder:
-      return splits({kSeedCoder});
+      return splits({kSeedCoderPattern});
     case Kind::kDeepSeekV3:
       return splits({R"(\p{N}{1,3})", kDeepSeekCjk, kDeepSeekRest});
     case Kind::kDeepSeekCoder:
       return splits({R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepSeekCoderCjk, R"(\p{N})"});
     case Kind::kBloom:
-      return splits({kBloom});
+      return splits({kBloomPattern});
     case Kind::kViking:
-      return splits({kBloom, R"(\p{N})"});
+      return splits({kBloomPattern, R"(\p{N})"});
     case Kind::kFalcon:
       return make_falcon(std::move(gpt2));
     case Kind::kDigitsGpt2: {

@@ -1,4 +1,5 @@
-// What tokenizer.ggml.pre stands for: the metadata carries the name of a pre-tokenizer, not the pre-tokenizer.
+// What tokenizer.ggml.pre stands for: the metadata carries the name of a pre-tokenizer, not the
+// pre-tokenizer.
 #pragma once
 
 #include <string_view>
@@ -16,7 +17,8 @@ struct GgufPreTokenizer {
   bool add_bos = false;  // when the metadata does not say
 };
 
-// As in the tokenizer.json of the models that the name stands for. kUnsupported with the name when it is not known.
+// As in the tokenizer.json of the models that the name stands for. kUnsupported with the name when it is not
+// known.
 Result<GgufPreTokenizer> make_gguf_pre_tokenizer(std::string_view name);
 
 }  // namespace headrace::text

@@ -14,7 +14,8 @@ void for_each_char(std::string_view valid, Visit visit) {
   for (size_t at = 0, size = 0; at < valid.size(); at += size) visit(utf8_at(valid, at, size));
 }
 
-// Keeps the characters for which keep(c); when the first one goes, what is left no longer starts at the origin.
+// Keeps the characters for which keep(c); when the first one goes, what is left no longer starts at the
+// origin.
 template <class Keep, class Map>
 void filter_map(NormalizedText& value, Keep keep, Map map) {
   std::string out;
@@ -93,14 +94,16 @@ Status apply_bert(const BertNormalizerOptions& options, NormalizedText& value) {
   }
   if (options.strip_accents) {
     value.text = normalize(value.text, NormalForm::kNfd);
-    filter_map(value, [](char32_t c) { return !is_nonspacing_mark(c); }, [](char32_t c) { return c; });
+    filter_map(
+        value, [](char32_t c) { return !is_nonspacing_mark(c); }, [](char32_t c) { return c; });
   }
   if (options.lowercase) value.text = lowercase(value.text);
   return {};
 }
 
 bool nmt_keeps(char32_t c) {
-  return !((c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F);
+  return !((c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F || c == 0x8F ||
+           c == 0x9F);
 }
 
 char32_t nmt_map(char32_t c) {
@@ -180,7 +183,8 @@ NormalizerPtr make_strip_normalizer(bool left, bool right) {
 
 NormalizerPtr make_strip_accents_normalizer() {
   return from_function([](NormalizedText& value) -> Status {
-    filter_map(value, [](char32_t c) { return !is_mark(c); }, [](char32_t c) { return c; });
+    filter_map(
+        value, [](char32_t c) { return !is_mark(c); }, [](char32_t c) { return c; });
     return {};
   });
 }
@@ -196,26 +200,27 @@ NormalizerPtr make_replace_normalizer(std::string literal, std::string content) 
 }
 
 NormalizerPtr make_regex_replace_normalizer(Regex pattern, std::string content) {
-  return from_function([pattern = std::move(pattern), content = std::move(content)](NormalizedText& value) -> Status {
-    std::vector<Stretch> stretches;
-    RegexScratch scratch;
-    HEADRACE_RETURN_IF_ERROR(pattern.split(value.text, 0, stretches, scratch));
-    std::string out;
-    out.reserve(value.text.size());
-    for (const Stretch& stretch : stretches) {
-      if (!stretch.is_match) {
-        out.append(value.text, stretch.begin, stretch.end - stretch.begin);
-        continue;
-      }
-      if (stretch.begin == 0 && stretch.end > 0 &&
-          (content.empty() || stretch.end > utf8_length(value.text[0]))) {
-        value.at_origin = false;
-      }
-      out.append(content);
-    }
-    value.text = std::move(out);
-    return {};
-  });
+  return from_function(
+      [pattern = std::move(pattern), content = std::move(content)](NormalizedText& value) -> Status {
+        std::vector<Stretch> stretches;
+        RegexScratch scratch;
+        HEADRACE_RETURN_IF_ERROR(pattern.split(value.text, 0, stretches, scratch));
+        std::string out;
+        out.reserve(value.text.size());
+        for (const Stretch& stretch : stretches) {
+          if (!stretch.is_match) {
+            out.append(value.text, stretch.begin, stretch.end - stretch.begin);
+            continue;
+          }
+          if (stretch.begin == 0 && stretch.end > 0 &&
+              (content.empty() || stretch.end > utf8_length(value.text[0]))) {
+            value.at_origin = false;
+          }
+          out.append(content);
+        }
+        value.text = std::move(out);
+        return {};
+      });
 }
 
 NormalizerPtr make_prepend_normalizer(std::string prefix) {

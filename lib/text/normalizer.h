@@ -13,8 +13,8 @@
 namespace headrace::text {
 
 struct NormalizedText {
-  std::string text;           // valid UTF-8
-  bool at_origin = false;     // its first character stems from the first character of the whole input
+  std::string text;        // valid UTF-8
+  bool at_origin = false;  // its first character stems from the first character of the whole input
 };
 
 // Immutable; any thread.
@@ -44,8 +44,8 @@ NormalizerPtr make_prepend_normalizer(std::string prefix);
 NormalizerPtr make_bert_normalizer(BertNormalizerOptions options);
 NormalizerPtr make_nmt_normalizer();
 NormalizerPtr make_byte_level_normalizer();
-// `charsmap`: SentencePiece's precompiled map: u32 size of the trie in bytes, a Darts double array, NUL-terminated
-// replacements. kMalformed at `place`.
+// `charsmap`: SentencePiece's precompiled map: u32 size of the trie in bytes, a Darts double array,
+// NUL-terminated replacements. kMalformed at `place`.
 Result<NormalizerPtr> make_precompiled_normalizer(std::string_view charsmap, std::string_view place);
 
 // Replaces each occurrence of `from` (not empty) in `text`, left to right.

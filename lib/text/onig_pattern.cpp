@@ -9,7 +9,8 @@ namespace {
 constexpr std::string_view kSpace = "\\x09-\\x0d\\x{85}\\p{Z}";
 // Everything but White_Space, as ranges, for use inside a class.
 constexpr std::string_view kNotSpace =
-    "\\x00-\\x08\\x0e-\\x1f\\x21-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}"
+    "\\x00-\\x08\\x0e-\\x1f\\x21-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{"
+    "2027}"
     "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}";
 constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 constexpr std::string_view kHex = "0-9A-Fa-f";
@@ -20,15 +21,41 @@ std::string_view category_name(std::string_view name) {
     std::string_view from, to;
   };
   static constexpr Pair kNames[] = {
-      {"Letter", "L"},           {"Lowercase_Letter", "Ll"}, {"Uppercase_Letter", "Lu"}, {"Titlecase_Letter", "Lt"},
-      {"Modifier_Letter", "Lm"}, {"Other_Letter", "Lo"},     {"Mark", "M"},              {"Nonspacing_Mark", "Mn"},
-      {"Spacing_Mark", "Mc"},    {"Enclosing_Mark", "Me"},   {"Number", "N"},            {"Decimal_Number", "Nd"},
-      {"Letter_Number", "Nl"},   {"Other_Number", "No"},     {"Punctuation", "P"},       {"Symbol", "S"},
-      {"Math_Symbol", "Sm"},     {"Currency_Symbol", "Sc"},  {"Modifier_Symbol", "Sk"},  {"Other_Symbol", "So"},
-      {"Separator", "Z"},        {"Other", "C"},             {"Control", "Cc"},          {"Format", "Cf"},
-      {"Alpha", "Alphabetic"},   {"Digit", "Nd"},            {"Upper", "Uppercase"},     {"Lower", "Lowercase"},
-      {"Alphabetic", "Alphabetic"}, {"Uppercase", "Uppercase"}, {"Lowercase", "Lowercase"}, {"Any", "Any"},
-      {"White_Space", "White_Space"}, {"Emoji", "Emoji"},    {"Extended_Pictographic", "Extended_Pictographic"},
+      {"Letter", "L"},
+      {"Lowercase_Letter", "Ll"},
+      {"Uppercase_Letter", "Lu"},
+      {"Titlecase_Letter", "Lt"},
+      {"Modifier_Letter", "Lm"},
+      {"Other_Letter", "Lo"},
+      {"Mark", "M"},
+      {"Nonspacing_Mark", "Mn"},
+      {"Spacing_Mark", "Mc"},
+      {"Enclosing_Mark", "Me"},
+      {"Number", "N"},
+      {"Decimal_Number", "Nd"},
+      {"Letter_Number", "Nl"},
+      {"Other_Number", "No"},
+      {"Punctuation", "P"},
+      {"Symbol", "S"},
+      {"Math_Symbol", "Sm"},
+      {"Currency_Symbol", "Sc"},
+      {"Modifier_Symbol", "Sk"},
+      {"Other_Symbol", "So"},
+      {"Separator", "Z"},
+      {"Other", "C"},
+      {"Control", "Cc"},
+      {"Format", "Cf"},
+      {"Alpha", "Alphabetic"},
+      {"Digit", "Nd"},
+      {"Upper", "Uppercase"},
+      {"Lower", "Lowercase"},
+      {"Alphabetic", "Alphabetic"},
+      {"Uppercase", "Uppercase"},
+      {"Lowercase", "Lowercase"},
+      {"Any", "Any"},
+      {"White_Space", "White_Space"},
+      {"Emoji", "Emoji"},
+      {"Extended_Pictographic", "Extended_Pictographic"},
   };
   for (const Pair& pair : kNames) {
     if (pair.from == name) return pair.to;
@@ -41,7 +68,7 @@ class Rewriter {
   Rewriter(std::string_view pattern, std::string_view place) : in_(pattern), place_(place) {}
 
   Result<std::string> run() {
-    size_t atom = 0;             // where the last atom starts in out_
+    size_t atom = 0;              // where the last atom starts in out_
     bool after_interval = false;  // the last thing was {n,m}
     std::vector<size_t> groups;
     while (at_ < in_.size()) {
@@ -248,7 +275,8 @@ class Rewriter {
     if (caret) ++begin;
     const std::string_view name = in_.substr(begin, end - begin);
     for (const char c : name) {
-      const bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ' ' || c == '-' || c == '&';
+      const bool ok =
+          (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ' ' || c == '-' || c == '&';
       if (!ok) return fail("a property name");
     }
     out += negated != caret ? "\\P{" : "\\p{";
@@ -271,8 +299,8 @@ class Rewriter {
     ++at_;  // '['
     const bool negated = at_ < in_.size() && in_[at_] == '^';
     if (negated) ++at_;
-    std::vector<std::string> operands(1);       // members of a plain class
-    std::vector<std::string> whole(1);          // or one bracketed class that is the whole operand
+    std::vector<std::string> operands(1);  // members of a plain class
+    std::vector<std::string> whole(1);     // or one bracketed class that is the whole operand
     bool first = true;
     while (true) {
       if (at_ >= in_.size()) return fail("a class without end");

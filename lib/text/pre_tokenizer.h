@@ -37,7 +37,8 @@ enum class PrependScheme { kNever, kFirst, kAlways };
 
 PreTokenizerPtr make_sequence_pre_tokenizer(std::vector<PreTokenizerPtr> steps);
 PreTokenizerPtr make_regex_split(Regex pattern, SplitBehavior behavior, bool invert);
-PreTokenizerPtr make_literal_split(std::string literal, SplitBehavior behavior, bool invert);  // literal not empty
+PreTokenizerPtr make_literal_split(std::string literal, SplitBehavior behavior,
+                                   bool invert);  // literal not empty
 // Characters for which `is_delimiter` holds, each a match of its own.
 PreTokenizerPtr make_char_split(bool (*is_delimiter)(char32_t), SplitBehavior behavior);
 // Runs of word characters and runs of other non-space characters.

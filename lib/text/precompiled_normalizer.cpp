@@ -1,5 +1,6 @@
-// SentencePiece's precompiled character map, applied the way Hugging Face's tokenizers do: to a whole grapheme of
-// fewer than six bytes first (any rule that is a prefix of it replaces all of it), else character by character.
+// SentencePiece's precompiled character map, applied the way Hugging Face's tokenizers do: to a whole
+// grapheme of fewer than six bytes first (any rule that is a prefix of it replaces all of it), else character
+// by character.
 #include <utf8proc.h>
 
 #include <cstring>
@@ -85,12 +86,14 @@ class PrecompiledNormalizer final : public Normalizer {
 
 Result<NormalizerPtr> make_precompiled_normalizer(std::string_view charsmap, std::string_view place) {
   uint32_t size = 0;
-  if (charsmap.size() < sizeof size) return malformed(std::string(place), "the character map ends within its header");
+  if (charsmap.size() < sizeof size)
+    return malformed(std::string(place), "the character map ends within its header");
   std::memcpy(&size, charsmap.data(), sizeof size);
   charsmap.remove_prefix(sizeof size);
   size -= size % 4;
   if (size == 0 || size > charsmap.size()) {
-    return malformed(std::string(place), "a trie of {} bytes in {} bytes of character map", size, charsmap.size());
+    return malformed(std::string(place), "a trie of {} bytes in {} bytes of character map", size,
+                     charsmap.size());
   }
   std::vector<uint32_t> units(size / 4);
   std::memcpy(units.data(), charsmap.data(), size);

@@ -36,10 +36,9 @@ class Regex {
   // `pattern` in Oniguruma's dialect. kUnsupported at `place` when it cannot be compiled.
   static Result<Regex> compile(std::string_view pattern, std::string_view place);
 
-  // Cuts `text` (valid UTF-8) into matches and what lies between, in order and without gaps. The text stands alone:
-  // anchors and look-around see its ends. Appends to `out`, with `base` added to each offset.
-  Status split(std::string_view text, size_t base, std::vector<Stretch>& out,
-               RegexScratch& scratch) const;
+  // Cuts `text` (valid UTF-8) into matches and what lies between, in order and without gaps. The text stands
+  // alone: anchors and look-around see its ends. Appends to `out`, with `base` added to each offset.
+  Status split(std::string_view text, size_t base, std::vector<Stretch>& out, RegexScratch& scratch) const;
 
  private:
   struct Code;

@@ -31,8 +31,9 @@ size_t common_suffix(std::string_view a, std::string_view b) {
   return static_cast<size_t>(std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend()).first - a.rbegin());
 }
 
-// Carries `allowed` from a text over to its normalised form. A border falls between what the text before it and
-// the text behind it normalise to by themselves; where the two disagree the stretch between is not allowed.
+// Carries `allowed` from a text over to its normalised form. A border falls between what the text before it
+// and the text behind it normalise to by themselves; where the two disagree the stretch between is not
+// allowed.
 Result<std::vector<AllowedRange>> carry_over(std::span<const AllowedRange> allowed, std::string_view text,
                                              std::string_view normalized, const Normalizer& normalizer) {
   const auto zone = [&](size_t border) -> Result<std::pair<size_t, size_t>> {
@@ -195,16 +196,32 @@ std::string Tokenizer::token_bytes(int32_t id) const {
 int32_t Tokenizer::vocab_size() const {
   return std::max(parts_->vocabulary.id_limit(), parts_->added.index().id_limit());
 }
-std::optional<int32_t> Tokenizer::bos_id() const { return parts_->bos_id; }
-std::optional<int32_t> Tokenizer::eos_id() const { return parts_->eos_id; }
-std::optional<int32_t> Tokenizer::pad_id() const { return parts_->pad_id; }
-std::optional<int32_t> Tokenizer::unk_id() const { return parts_->unk_id; }
-std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const { return parts_->find(token); }
+std::optional<int32_t> Tokenizer::bos_id() const {
+  return parts_->bos_id;
+}
+std::optional<int32_t> Tokenizer::eos_id() const {
+  return parts_->eos_id;
+}
+std::optional<int32_t> Tokenizer::pad_id() const {
+  return parts_->pad_id;
+}
+std::optional<int32_t> Tokenizer::unk_id() const {
+  return parts_->unk_id;
+}
+std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
+  return parts_->find(token);
+}
 std::string_view Tokenizer::id_to_token(int32_t id) const {
   return parts_->added.contains(id) ? parts_->added.index().token(id) : parts_->vocabulary.token(id);
 }
-bool Tokenizer::is_special(int32_t id) const { return parts_->added.is_special(id); }
-bool Tokenizer::is_added(int32_t id) const { return parts_->added.contains(id); }
-const std::vector<int32_t>& Tokenizer::end_of_generation_ids() const { return parts_->end_of_generation_ids; }
+bool Tokenizer::is_special(int32_t id) const {
+  return parts_->added.is_special(id);
+}
+bool Tokenizer::is_added(int32_t id) const {
+  return parts_->added.contains(id);
+}
+const std::vector<int32_t>& Tokenizer::end_of_generation_ids() const {
+  return parts_->end_of_generation_ids;
+}
 
 }  // namespace headrace::text

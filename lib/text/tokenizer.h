@@ -1,7 +1,7 @@
 // Text to token ids and back: the tokenizers of Hugging Face tokenizer.json files and of GGUF metadata.
 //
-// The reference is the `tokenizers` library, version 0.23: ids are equal to its ids for every text. Truncation and
-// padding settings of a tokenizer.json are not applied.
+// The reference is the `tokenizers` library, version 0.23: ids are equal to its ids for every text.
+// Truncation and padding settings of a tokenizer.json are not applied.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ struct EncodeOptions {
   // What the post-processor puts around a text: BOS, EOS, [CLS] ... [SEP].
   bool add_special = true;
   // Whether tokens of the added vocabulary (control and user-defined ones) written in the text count as those
-  // tokens. When false the text is plain pieces and no id of the added vocabulary can result from its spelling.
+  // tokens. When false the text is plain pieces and no id of the added vocabulary can result from its
+  // spelling.
   bool parse_special = true;
 };
 
@@ -36,10 +37,9 @@ class Tokenizer {
     bool parse_special = true;
   };
 
-  // tokenizer_json: the file's bytes, parsed here and not kept. tokenizer_config_json: the file beside it, or empty;
-  // it names bos, eos, pad and unk.
-  // kMalformed: not JSON, a wrong type, an id out of range; kUnsupported: a component that is not known. The place
-  // is a JSON pointer into the file.
+  // tokenizer_json: the file's bytes, parsed here and not kept. tokenizer_config_json: the file beside it, or
+  // empty; it names bos, eos, pad and unk. kMalformed: not JSON, a wrong type, an id out of range;
+  // kUnsupported: a component that is not known. The place is a JSON pointer into the file.
   static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view tokenizer_json,
                                                             std::string_view tokenizer_config_json = {});
 
@@ -53,17 +53,17 @@ class Tokenizer {
   // kInvalidArgument when the text is not UTF-8 (the message names the byte offset).
   Result<std::vector<int32_t>> encode(std::string_view utf8, EncodeOptions options = {}) const;
 
-  // The concatenation of the spans as one text: pieces form across span borders as if there were none; only a match
-  // of the added vocabulary must lie wholly in spans with parse_special. For rendered chat templates, where the
-  // scaffold's markers count and the same markers in a user's message do not.
+  // The concatenation of the spans as one text: pieces form across span borders as if there were none; only a
+  // match of the added vocabulary must lie wholly in spans with parse_special. For rendered chat templates,
+  // where the scaffold's markers count and the same markers in a user's message do not.
   Result<std::vector<int32_t>> encode_spans(std::span<const Span> spans, bool add_special) const;
 
-  // Text of the ids, valid UTF-8: an invalid byte, and each incomplete character, becomes U+FFFD. Ids outside the
-  // vocabulary give nothing. skip_special leaves out the control tokens.
+  // Text of the ids, valid UTF-8: an invalid byte, and each incomplete character, becomes U+FFFD. Ids outside
+  // the vocabulary give nothing. skip_special leaves out the control tokens.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
 
-  // The bytes that this token alone stands for, before any stripping at the start of a text; possibly part of a
-  // character; empty for an id outside the vocabulary.
+  // The bytes that this token alone stands for, before any stripping at the start of a text; possibly part of
+  // a character; empty for an id outside the vocabulary.
   std::string token_bytes(int32_t id) const;
 
   // Highest id + 1, added tokens included. (A model's embedding may have more rows.)

@@ -1,4 +1,5 @@
-// Components of a tokenizer.json, each from its own object. An unknown component is kUnsupported at its "type".
+// Components of a tokenizer.json, each from its own object. An unknown component is kUnsupported at its
+// "type".
 #pragma once
 
 #include <cstdint>

@@ -16,10 +16,10 @@
 namespace headrace::text {
 
 struct TokenizerParts {
-  Vocabulary vocabulary;            // the model's tokens
-  NormalizerPtr normalizer;         // may be null
-  PreTokenizerPtr pre_tokenizer;    // may be null
-  PieceModelPtr model;              // refers to `vocabulary`: parts are not moved once it exists
+  Vocabulary vocabulary;          // the model's tokens
+  NormalizerPtr normalizer;       // may be null
+  PreTokenizerPtr pre_tokenizer;  // may be null
+  PieceModelPtr model;            // refers to `vocabulary`: parts are not moved once it exists
   AddedVocabulary added;
   std::vector<int32_t> prefix_ids, suffix_ids;  // what add_special puts around a text
   Decoder decoder;

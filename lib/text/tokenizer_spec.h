@@ -30,8 +30,8 @@ struct GgufTokenizerSpec {
   std::optional<bool> add_bos, add_eos;
   std::optional<bool> add_space_prefix;
   std::optional<bool> remove_extra_whitespaces;
-  std::string precompiled_charsmap;      // raw bytes of tokenizer.ggml.precompiled_charsmap
-  std::vector<int32_t> eog_ids;          // eot, eom and other ids that end a turn, besides eos
+  std::string precompiled_charsmap;  // raw bytes of tokenizer.ggml.precompiled_charsmap
+  std::vector<int32_t> eog_ids;      // eot, eom and other ids that end a turn, besides eos
 };
 
 }  // namespace headrace::text

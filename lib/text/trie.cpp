@@ -32,7 +32,8 @@ Trie::Trie(std::vector<Key> keys) {
     }
   }
   root_.assign(256, kNone);
-  for (uint32_t i = 0; i < nodes_[0].children; ++i) root_[labels_[nodes_[0].first_child + i]] = nodes_[0].first_child + i;
+  for (uint32_t i = 0; i < nodes_[0].children; ++i)
+    root_[labels_[nodes_[0].first_child + i]] = nodes_[0].first_child + i;
 }
 
 }  // namespace headrace::text

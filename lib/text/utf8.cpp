@@ -7,7 +7,8 @@ Utf8Step utf8_step(std::string_view bytes) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
   const uint8_t lead = byte(0);
   if (lead < 0x80) return {Kind::kChar, 1, lead};
-  // Bounds of the second byte exclude overlong forms, surrogates and values over U+10FFFF (Unicode, table 3-7).
+  // Bounds of the second byte exclude overlong forms, surrogates and values over U+10FFFF (Unicode, table
+  // 3-7).
   uint8_t low = 0x80, high = 0xBF;
   size_t size = 0;
   char32_t value = 0;

@@ -16,7 +16,8 @@ class Vocabulary {
  public:
   void reserve(size_t tokens, size_t bytes);
 
-  // id in [0, kMaxTokenId]. A spelling given twice keeps the later id; an id given twice shows the later spelling.
+  // id in [0, kMaxTokenId]. A spelling given twice keeps the later id; an id given twice shows the later
+  // spelling.
   void add(std::string_view token, int32_t id);
 
   std::optional<int32_t> find(std::string_view token) const;

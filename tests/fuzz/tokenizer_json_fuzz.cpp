@@ -1,4 +1,5 @@
-// Any bytes as a tokenizer.json: loading refuses with a place, or gives a tokenizer whose every answer is sound.
+// Any bytes as a tokenizer.json: loading refuses with a place, or gives a tokenizer whose every answer is
+// sound.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -38,7 +39,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     for (const int32_t id : *ids) (void)tokenizer.token_bytes(id);
   }
-  const Tokenizer::Span spans[] = {{std::string_view(text).substr(0, 5), true}, {std::string_view(text).substr(5), false}};
+  const Tokenizer::Span spans[] = {{std::string_view(text).substr(0, 5), true},
+                                   {std::string_view(text).substr(5), false}};
   (void)tokenizer.encode_spans(spans, false).ok();
   return 0;
 }
