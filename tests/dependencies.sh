@@ -1,0 +1,23 @@
+# The Debian packages a build needs, and how they get there. Sourced by examples/quickstart.sh and tests/run.sh.
+
+headrace_build_packages=(
+  clang cmake ninja-build ccache pkg-config libfmt-dev nlohmann-json3-dev libsimdjson-dev libpcre2-dev libutf8proc-dev
+  libxxhash-dev libcli11-dev catch2 pybind11-dev python3-dev python3-numpy python3-pip
+)
+headrace_test_packages=(libclang-rt-dev abigail-tools clang-format g++ python3-pytest)
+
+# headrace_need PACKAGE...: installs what is missing when root, else prints the one line that does and fails.
+headrace_need() {
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  if [ "$(id -u)" -ne 0 ]; then
+    printf 'Missing packages. Install them with\n  sudo apt-get install %s\n' "${missing[*]}" >&2
+    return 1
+  fi
+  echo "Installing ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Builds and runs every test this machine can run, or the named suites.
+#   bash tests/run.sh [--data DIR] [suite ...]
+# Suites: unit ops golden engine capi abi install python cli structure fuzz asan. With no name: all of them.
+# DIR holds the larger test data (goldens/, cases/); ../shared is taken where it is there. Ends with ctest's summary; what
+# was skipped is listed with its reason.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source tests/dependencies.sh
+
+data=${HEADRACE_TEST_DATA:-}
+[ -z "$data" ] && [ -d ../shared/goldens ] && data=$(cd ../shared && pwd)
+if [ "${1:-}" = --data ]; then
+  data=$(cd "$2" && pwd)
+  shift 2
+fi
+suites=("$@")
+wants() { [ ${#suites[@]} -eq 0 ] || [[ " ${suites[*]} " == *" $1 "* ]]; }
+
+headrace_need "${headrace_build_packages[@]}" "${headrace_test_packages[@]}"
+python=/usr/bin/python3
+log=build/test-logs
+mkdir -p "$log"
+
+echo "== default model"
+model_note=
+if ! $python tests/models/fetch.py smollm2-135m --dest build/models >"$log/fetch.log" 2>&1; then
+  model_note="SKIPPED: tests of a real model: the default model could not be fetched (see $log/fetch.log)"
+fi
+options=(-DHEADRACE_TEST_DATA="$data" -DHEADRACE_MODELS_DIR="$PWD/build/models" -DPython3_EXECUTABLE=$python)
+
+if wants fuzz; then
+  echo "== fuzz: build, seeds and 30 seconds each"
+  cmake --preset fuzz "${options[@]}" >"$log/fuzz-configure.log"
+  fuzzers=$(cd tests/fuzz && ls *_fuzz.cpp | sed 's/\.cpp$//')
+  cmake --build --preset fuzz --target $fuzzers >"$log/fuzz-build.log" 2>&1 || { tail -50 "$log/fuzz-build.log"; exit 1; }
+  run_fuzzer() {
+    local scratch
+    scratch=$(mktemp -d)
+    cp -r tests/fuzz/corpus/"${1%_fuzz}"/. "$scratch"
+    if build/fuzz/bin/"$1" -max_total_time=30 -rss_limit_mb=4096 -timeout=25 -print_final_stats=1 \
+      -artifact_prefix="$log/$1-" "$scratch" >"$log/$1.log" 2>&1; then
+      echo "   $1: $(grep -o 'stat::number_of_executed_units: .*' "$log/$1.log" | grep -o '[0-9]*') inputs, no finding"
+    else
+      tail -40 "$log/$1.log"
+      return 1
+    fi
+    rm -rf "$scratch"
+  }
+  export -f run_fuzzer
+  export log
+  printf '%s\n' $fuzzers | xargs -P "$(nproc)" -I{} bash -c 'run_fuzzer {}'
+fi
+
+if wants asan; then
+  echo "== asan: unit and engine tests with AddressSanitizer and UndefinedBehaviorSanitizer"
+  cmake --preset debug-asan "${options[@]}" >"$log/asan-configure.log"
+  cmake --build --preset debug-asan --target headrace_sanitized_tests >"$log/asan-build.log" 2>&1 || { tail -50 "$log/asan-build.log"; exit 1; }
+  ctest --test-dir build/debug-asan -L '^sanitized$' --output-on-failure -j "$(nproc)"
+fi
+
+labels=()
+for suite in unit ops golden engine capi abi install python cli structure; do
+  if wants "$suite"; then labels+=("$suite"); fi
+done
+[ ${#labels[@]} -eq 0 ] && exit 0
+echo "== release: build and test"
+cmake --preset release "${options[@]}" >"$log/configure.log"
+cmake --build --preset release >"$log/build.log" 2>&1 || { tail -50 "$log/build.log"; exit 1; }
+pattern=$(IFS='|'; echo "^(${labels[*]})\$")
+status=0
+ctest --test-dir build/release -L "$pattern" --output-on-failure >"$log/ctest.log" 2>&1 || status=$?
+echo "== skipped"
+{ grep -h -o 'SKIPPED:.*' build/release/Testing/Temporary/LastTest.log || true; echo "$model_note"; } | sort -u | sed '/^$/d; s/^/   /'
+echo "== result"
+cat "$log/ctest.log"
+exit $status
