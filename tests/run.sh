@@ -56,7 +56,7 @@ if wants asan; then
   echo "== asan: unit and engine tests with AddressSanitizer and UndefinedBehaviorSanitizer"
   cmake --preset debug-asan "${options[@]}" >"$log/asan-configure.log"
   cmake --build --preset debug-asan --target headrace_sanitized_tests >"$log/asan-build.log" 2>&1 || { tail -50 "$log/asan-build.log"; exit 1; }
-  ctest --test-dir build/debug-asan -L '^sanitized$' --output-on-failure -j "$(nproc)"
+  ctest --test-dir build/debug-asan -R "$(cat build/debug-asan/sanitized_tests.txt)" --output-on-failure -j "$(nproc)"
 fi
 
 labels=()
