@@ -42,7 +42,7 @@ uint64_t kv_bytes_per_token(const MemoryPlan& plan, KvDType dtype) {
 }
 
 int64_t count_parameters(const nlohmann::ordered_json& description) {
-  return description.contains("num_parameters") ? description["num_parameters"].get<int64_t>() : 0;
+  return description.contains("parameters") ? description["parameters"].get<int64_t>() : 0;
 }
 
 nlohmann::ordered_json plan_json(const MemoryPlan& plan) {
