@@ -1,13 +1,17 @@
-#include <pybind11/chrono.h>
-
 #include "module.h"
 
 namespace headrace_python {
 namespace {
 
-// Seconds since the epoch from None, a number, or a datetime.
-std::optional<int64_t> unix_seconds(const py::object& now) {
+// Seconds since the epoch from None, a number, a datetime, or an ISO 8601 string. What has no time zone is UTC.
+std::optional<int64_t> unix_seconds(py::object now) {
   if (now.is_none()) return std::nullopt;
+  const py::module_ datetime = py::module_::import("datetime");
+  if (py::isinstance<py::str>(now)) now = datetime.attr("datetime").attr("fromisoformat")(now);
+  if (py::hasattr(now, "tzinfo") && now.attr("tzinfo").is_none()) {
+    using py::literals::operator""_a;
+    now = now.attr("replace")("tzinfo"_a = datetime.attr("timezone").attr("utc"));
+  }
   if (py::hasattr(now, "timestamp")) return static_cast<int64_t>(now.attr("timestamp")().cast<double>());
   return static_cast<int64_t>(now.cast<double>());
 }
@@ -64,7 +68,7 @@ void register_chat_template(py::module_& module) {
           },
           py::arg("messages"), py::arg("tools") = py::none(), py::arg("add_generation_prompt") = true,
           py::arg("now") = py::none(),
-          "The text. now: what strftime_now sees, seconds since the epoch or a datetime (UTC); further keywords are template "
+          "The text. now: what strftime_now sees, seconds since the epoch, a datetime or ISO 8601 text; further keywords are template "
           "variables.");
 }
 

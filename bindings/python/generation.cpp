@@ -176,7 +176,10 @@ class TextStream {
  public:
   TextStream(std::shared_ptr<PythonScheduler> scheduler, uint64_t request_id)
       : scheduler_(std::move(scheduler)), request_id_(request_id) {}
-  ~TextStream() { scheduler_->abandon(request_id_); }
+  ~TextStream() {
+    py::gil_scoped_release release;  // another thread may be in a step
+    scheduler_->abandon(request_id_);
+  }
 
   std::string next() {
     for (;;) {
@@ -275,7 +278,11 @@ void register_generation(py::module_& module) {
       .def(
           "next_event",
           [](PythonScheduler& self, uint64_t request_id) -> py::object {
-            std::optional<headrace::Event> event = self.poll(request_id);
+            std::optional<headrace::Event> event;
+            {
+              py::gil_scoped_release release;  // another thread may be in a step
+              event = self.poll(request_id);
+            }
             if (!event) return py::none();
             if (event->type() == headrace::EventType::kFailed) throw event->error();
             return event_dict(*event);
