@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds and runs every test this machine can run, or the named suites.
 #   bash tests/run.sh [--data DIR] [suite ...]
-# Suites: unit ops golden engine capi abi install python cli structure fuzz asan. With no name: all of them.
+# Suites: unit ops golden engine capi abi install python cli structure fuzz asan. With no name: all of them. By name
+# only: gcc, which compiles the library with g++ and its warnings as errors.
 # DIR holds the larger test data (goldens/, cases/); ../shared is taken where it is there. Ends with ctest's summary; what
 # was skipped is listed with its reason.
 set -euo pipefail
@@ -57,6 +58,13 @@ if wants asan; then
   cmake --preset debug-asan "${options[@]}" >"$log/asan-configure.log"
   cmake --build --preset debug-asan --target headrace_sanitized_tests >"$log/asan-build.log" 2>&1 || { tail -50 "$log/asan-build.log"; exit 1; }
   ctest --test-dir build/debug-asan -R "$(cat build/debug-asan/sanitized_tests.txt)" --output-on-failure -j "$(nproc)"
+fi
+
+if [ ${#suites[@]} -gt 0 ] && wants gcc; then
+  echo "== gcc: the library without a warning"
+  cmake -S . -B build/gcc -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++ \
+    -DHEADRACE_BUILD_TESTS=OFF -DHEADRACE_BUILD_EXAMPLES=OFF >"$log/gcc-configure.log"
+  cmake --build build/gcc --target headrace >"$log/gcc-build.log" 2>&1 || { tail -50 "$log/gcc-build.log"; exit 1; }
 fi
 
 labels=()
