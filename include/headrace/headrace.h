@@ -99,7 +99,8 @@ HEADRACE_API headrace_status headrace_options_get_info(size_t index, char* buffe
 
 /* ---- Sources of bytes ------------------------------------------------------------------------------------------- */
 
-/* A file's bytes, wherever they are. Kept alive by what was loaded from it as long as that needs it. */
+/* A file's bytes, wherever they are. Kept alive by what was loaded from it as long as that needs it. `release` is called
+ * once, when nothing needs the source any more; where the opening call fails it is not called. */
 typedef struct headrace_source headrace_source;
 
 /* Fills size bytes from offset; returns 0, or anything else for failure. Called from several threads at once. */

@@ -33,6 +33,19 @@ inline headrace_status report(const Status& status, headrace_error** error) noex
   return static_cast<headrace_status>(status.code());
 }
 
+// Hands out a failure found while an exception is handled. Its words are copied here, where running out of memory again
+// costs the words and not the process.
+inline headrace_status report_caught(StatusCode code, const char* message, const char* detail,
+                                     headrace_error** error) noexcept {
+  if (error == nullptr) return static_cast<headrace_status>(code);
+  try {
+    *error = new headrace_error{static_cast<headrace_status>(code), std::string(message) + detail, std::string()};
+  } catch (...) {
+    *error = nullptr;
+  }
+  return static_cast<headrace_status>(code);
+}
+
 // Runs `body`, which returns a Status.
 template <class Body>
 headrace_status guarded(headrace_error** error, const Body& body) noexcept {
@@ -40,13 +53,13 @@ headrace_status guarded(headrace_error** error, const Body& body) noexcept {
   try {
     return report(body(), error);
   } catch (const std::bad_alloc&) {
-    return report(Status(StatusCode::kOutOfMemory, "an allocation failed"), error);
+    return report_caught(StatusCode::kOutOfMemory, "an allocation failed", "", error);
   } catch (const std::length_error&) {
-    return report(Status(StatusCode::kOutOfMemory, "a size is beyond what a container can hold"), error);
+    return report_caught(StatusCode::kOutOfMemory, "a size is beyond what a container can hold", "", error);
   } catch (const std::exception& exception) {
-    return report(Status(StatusCode::kInternal, std::string("unexpected exception: ") + exception.what()), error);
+    return report_caught(StatusCode::kInternal, "unexpected exception: ", exception.what(), error);
   } catch (...) {
-    return report(Status(StatusCode::kInternal, "unexpected exception"), error);
+    return report_caught(StatusCode::kInternal, "unexpected exception", "", error);
   }
 }
 
@@ -83,6 +96,11 @@ Result<Struct> read_struct(const char* name, const Struct* given, size_t first_s
   std::memcpy(&size, given, sizeof size);
   if (size < first_size) {
     return invalid_argument(std::string(name) + ".struct_size", "{} is too small; call headrace_<struct>_init first", size);
+  }
+  // No header will ever define such a struct: memory that was not initialized must not steer how far is read.
+  constexpr uint32_t kLargestSize = 4096;
+  if (size > kLargestSize) {
+    return invalid_argument(std::string(name) + ".struct_size", "{} is too large; call headrace_<struct>_init first", size);
   }
   const unsigned char* bytes = reinterpret_cast<const unsigned char*>(given);
   for (size_t i = sizeof(Struct); i < size; ++i) {

@@ -6,11 +6,21 @@ using namespace headrace::capi;
 
 namespace {
 
-// Calls the host's release once: when the source is gone, or at once when no source came to be.
-std::function<void()> release_function(headrace_release_callback release, void* user) {
-  if (release == nullptr) return {};
-  return [release, user] { release(user); };
-}
+// The host's release. It is armed once the source came to be: where the call fails, the host keeps what it gave.
+struct Release {
+  headrace_release_callback callback = nullptr;
+  void* user = nullptr;
+  bool armed = false;
+
+  static std::shared_ptr<Release> make(headrace_release_callback callback, void* user) {
+    return std::make_shared<Release>(Release{callback, user, false});
+  }
+  static std::function<void()> function(std::shared_ptr<Release> release) {
+    return [release = std::move(release)] {
+      if (release->armed && release->callback != nullptr) release->callback(release->user);
+    };
+  }
+};
 
 // A descriptor source that tells the host when the descriptor is free again.
 class ReleasingSource final : public ByteSource {
@@ -52,10 +62,10 @@ headrace_status headrace_source_open_descriptor(int32_t descriptor, headrace_rel
     if (source == nullptr) return null_argument("source");
     HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<ByteSource> opened,
                               open_descriptor(descriptor, fmt::format("descriptor {}", descriptor)));
-    if (release != nullptr) {
-      opened = std::make_shared<ReleasingSource>(std::move(opened), release_function(release, user));
-    }
+    const auto held = Release::make(release, user);
+    opened = std::make_shared<ReleasingSource>(std::move(opened), Release::function(held));
     *source = new headrace_source{std::move(opened)};
+    held->armed = true;
     return Status();
   });
 }
@@ -66,7 +76,9 @@ headrace_status headrace_source_open_memory(const void* data, size_t size, headr
     if (source == nullptr) return null_argument("source");
     if (data == nullptr && size != 0) return null_argument("data");
     const std::span<const std::byte> bytes(static_cast<const std::byte*>(data), size);
-    *source = new headrace_source{open_memory(bytes, "memory", release_function(release, user))};
+    const auto held = Release::make(release, user);
+    *source = new headrace_source{open_memory(bytes, "memory", Release::function(held))};
+    held->armed = true;
     return Status();
   });
 }
@@ -79,7 +91,9 @@ headrace_status headrace_source_open_reader(uint64_t size, headrace_read_callbac
     ReadCallback callback = [read, user](uint64_t offset, std::byte* destination, uint64_t count) {
       return read(user, offset, destination, count) == 0;
     };
-    *source = new headrace_source{open_reader(size, std::move(callback), "reader", release_function(release, user))};
+    const auto held = Release::make(release, user);
+    *source = new headrace_source{open_reader(size, std::move(callback), "reader", Release::function(held))};
+    held->armed = true;
     return Status();
   });
 }

@@ -38,6 +38,11 @@ class OutputText {
   std::optional<Event> take();
   // All text so far, held text left out.
   const std::string& text() const { return text_; }
+  // The same, handed over; nothing can be taken afterwards.
+  std::string release_text() {
+    num_taken_ = 0;
+    return std::move(text_);
+  }
 
  private:
   struct HeldToken {

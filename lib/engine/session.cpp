@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -191,12 +192,18 @@ Status Session::evaluate(std::span<const int32_t> tokens, float* logits) {
   const int64_t cached_before = kv_.num_tokens();
   HEADRACE_RETURN_IF_ERROR(append_checked(tokens));
   const int64_t num_logits = logits != nullptr ? static_cast<int64_t>(tokens.size()) : 0;
-  Status status = compute(tokens_, num_logits, logits);
-  if (!status.ok()) {
+  const auto roll_back = [&] {
     tokens_.resize(static_cast<size_t>(before));
     kv_cache_->rewind(kv_, std::min(cached_before, kv_.num_tokens()));
+  };
+  try {
+    Status status = compute(tokens_, num_logits, logits);
+    if (!status.ok()) roll_back();
+    return status;
+  } catch (const std::bad_alloc&) {
+    roll_back();
+    throw;  // shrinking allocated nothing; the caller turns it into a code
   }
-  return status;
 }
 
 Result<std::shared_ptr<Session>> Session::fork() const {
@@ -306,8 +313,11 @@ Result<Session::Lease> Session::acquire(std::span<const int32_t> request_prompt)
   // Drawing needs the logits of the last prompt token, so its values are always computed.
   const int64_t useful =
       std::min(common_prefix(tokens_, lease.prompt, kv_.num_tokens()), static_cast<int64_t>(lease.prompt.size()) - 1);
+  // Memory first: give_back has no way to fail.
+  messages_.reserve(messages_.size() + 1);
+  KvSequence empty = kv_cache_->new_sequence();
   lease.kv = std::move(kv_);
-  kv_ = kv_cache_->new_sequence();
+  kv_ = std::move(empty);
   kv_cache_->rewind(lease.kv, std::max<int64_t>(useful, 0));
   busy_ = true;
   touch();
@@ -324,7 +334,8 @@ void Session::give_back(std::vector<int32_t> tokens, int64_t num_output, std::st
   }
   // Room reserved beyond the stored positions goes back too.
   kv_cache_->rewind(kv, kv.num_tokens());
-  kv_ = std::move(kv);
+  // The sequence that acquire left here is empty as well, and surely of this cache.
+  if (!kv.block_ids().empty()) kv_ = std::move(kv);
   busy_ = false;
   touch();
 }

@@ -133,7 +133,15 @@ Status replace_file(const std::string& path, const std::function<Status(const Wr
     }
     return Status();
   };
-  Status status = fill(write);
+  Status status;
+  try {
+    status = fill(write);
+  } catch (...) {
+    // Whatever broke off, neither the descriptor nor the half-written file stays.
+    ::close(descriptor);
+    ::unlink(beside.c_str());
+    throw;
+  }
   if (status.ok() && ::fsync(descriptor) != 0) status = io_error(path, "cannot be written: {}", errno_text());
   if (::close(descriptor) != 0 && status.ok()) status = io_error(path, "cannot be written: {}", errno_text());
   if (status.ok() && ::rename(beside.c_str(), path.c_str()) != 0) {

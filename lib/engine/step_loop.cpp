@@ -70,6 +70,7 @@ void StepLoop::step() {
   entries_.clear();
   ended_.clear();
   try {
+    ended_.reserve(requests_.size());  // so that an ending allocates nothing after its event
     reap();
     plan();
     if (!entries_.empty()) {
@@ -448,10 +449,11 @@ void StepLoop::let_go(Sample& sample, SequenceState state, bool keep_output) {
   sequence.state = state;
   const auto& session = sample.request.params.session;
   if (session) {
-    KvSequence kv = std::exchange(sequence.kv, KvSequence());
-    // A sequence that was never run may come without a cache of its own.
-    if (kv.block_ids().empty()) kv = kv_cache_->new_sequence();
-    session->give_back(sequence.token_ids, keep_output ? sequence.num_output() : 0, sample.text.text(), std::move(kv));
+    // Moved, not copied: the terminal event is out already, so nothing here may fail. A request with a session has one
+    // sample, and is forgotten with it.
+    const int64_t num_output = keep_output ? sequence.num_output() : 0;
+    session->give_back(std::move(sequence.token_ids), num_output, sample.text.release_text(),
+                       std::exchange(sequence.kv, KvSequence()));
   } else {
     kv_cache_->release(sequence.kv);
   }
