@@ -27,6 +27,15 @@ bool word_after(std::string_view text, size_t at) {
 
 }  // namespace
 
+bool AddedToken::is_blank() const {
+  if (special || single_word || lstrip || rstrip) return false;
+  for (size_t at = 0, size = 0; at < content.size(); at += size) {
+    const char32_t c = utf8_at(content, at, size);
+    if (!is_whitespace(c) && c != U'\u2581') return false;  // U+2581: how SentencePiece writes a space
+  }
+  return !content.empty();
+}
+
 Result<AddedVocabulary> AddedVocabulary::create(std::vector<AddedToken> tokens, const Vocabulary& vocabulary,
                                                 const Normalizer* normalizer) {
   AddedVocabulary added;
@@ -59,9 +68,11 @@ Result<AddedVocabulary> AddedVocabulary::create(std::vector<AddedToken> tokens, 
       added.by_id_.resize(id + 1, -1);
       added.ids_.resize(id + 1, false);
       added.special_ids_.resize(id + 1, false);
+      added.marker_ids_.resize(id + 1, false);
     }
     added.ids_[id] = true;
     added.special_ids_[id] = token.special;
+    added.marker_ids_[id] = !token.is_blank();
     if (added.by_id_[id] < 0) {
       added.by_id_[id] = static_cast<int32_t>(added.tokens_.size());
       added.tokens_.push_back(std::move(token));
@@ -72,14 +83,17 @@ Result<AddedVocabulary> AddedVocabulary::create(std::vector<AddedToken> tokens, 
       added.normalized_[index] = std::move(spelling);
     }
   }
-  std::vector<Trie::Key> keys[2];
+  std::vector<Trie::Key> keys[2], blank_keys[2];
   for (size_t i = 0; i < added.tokens_.size(); ++i) {
     const AddedToken& token = added.tokens_[i];
     const std::string& spelling = added.normalized_[i].empty() ? token.content : added.normalized_[i];
     keys[token.normalized].emplace_back(spelling, static_cast<int32_t>(i));
+    if (token.is_blank()) blank_keys[token.normalized].emplace_back(spelling, static_cast<int32_t>(i));
   }
-  added.tries_[0] = Trie(std::move(keys[0]));
-  added.tries_[1] = Trie(std::move(keys[1]));
+  for (int normalized : {0, 1}) {
+    added.tries_[normalized] = Trie(std::move(keys[normalized]));
+    added.blank_tries_[normalized] = Trie(std::move(blank_keys[normalized]));
+  }
   return added;
 }
 
@@ -94,43 +108,53 @@ std::vector<AddedMatch> AddedVocabulary::find(std::string_view text, bool normal
   std::vector<AddedMatch> out;
   if (text.empty()) return out;
   const Trie& trie = tries_[normalized];
+  const Trie& blanks = blank_tries_[normalized];
   size_t written = 0;  // end of the stretches in `out`
-  for (const AllowedRange& range : allowed) {
-    if (trie.empty()) break;
-    for (size_t at = range.begin; at < range.end;) {
-      uint32_t node = Trie::kRoot;
-      int32_t best = -1;
-      size_t best_end = at;
-      for (size_t end = at; end < range.end;) {
-        node = trie.step(node, static_cast<uint8_t>(text[end++]));
-        if (node == Trie::kNone) break;
-        if (trie.value(node) >= 0) best = trie.value(node), best_end = end;
-      }
-      if (best < 0) {
-        ++at;
-        continue;
-      }
-      size_t begin = at, end = best_end;
-      at = best_end;
-      const AddedToken& token = tokens_[static_cast<size_t>(best)];
-      if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
-      if (token.lstrip) {
-        while (begin > written) {
-          size_t before = 0;
-          if (!is_whitespace(char_before(text, begin, before))) break;
-          begin = before;
-        }
-        begin = std::max(begin, written);
-      }
-      if (token.rstrip) {
-        for (size_t size = 0; end < text.size(); end += size) {
-          if (!is_whitespace(utf8_at(text, end, size))) break;
-        }
-      }
-      if (written < begin) out.push_back({written, begin, -1});
-      out.push_back({begin, end, token.id});
-      written = end;
+  size_t range = 0;    // the first that ends behind `at`
+  for (size_t at = 0; at < text.size();) {
+    while (range < allowed.size() && allowed[range].end <= at) ++range;
+    const bool inside = range < allowed.size() && allowed[range].begin <= at && !trie.empty();
+    if (!inside && blanks.empty()) {
+      if (range == allowed.size() || trie.empty()) break;
+      at = allowed[range].begin;
+      continue;
     }
+    int32_t best = -1;
+    size_t best_end = at;
+    const auto longest = [&](const Trie& among, size_t limit) {
+      uint32_t node = Trie::kRoot;
+      for (size_t end = at; end < limit;) {
+        node = among.step(node, static_cast<uint8_t>(text[end++]));
+        if (node == Trie::kNone) break;
+        if (among.value(node) >= 0 && end > best_end) best = among.value(node), best_end = end;
+      }
+    };
+    if (inside) longest(trie, allowed[range].end);
+    if (!blanks.empty()) longest(blanks, text.size());
+    if (best < 0) {
+      ++at;
+      continue;
+    }
+    size_t begin = at, end = best_end;
+    at = best_end;
+    const AddedToken& token = tokens_[static_cast<size_t>(best)];
+    if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
+    if (token.lstrip) {
+      while (begin > written) {
+        size_t before = 0;
+        if (!is_whitespace(char_before(text, begin, before))) break;
+        begin = before;
+      }
+      begin = std::max(begin, written);
+    }
+    if (token.rstrip) {
+      for (size_t size = 0; end < text.size(); end += size) {
+        if (!is_whitespace(utf8_at(text, end, size))) break;
+      }
+    }
+    if (written < begin) out.push_back({written, begin, -1});
+    out.push_back({begin, end, token.id});
+    written = end;
   }
   if (written < text.size()) out.push_back({written, text.size(), -1});
   return out;

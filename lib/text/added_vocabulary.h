@@ -23,6 +23,10 @@ struct AddedToken {
   bool rstrip = false;       // and after it
   bool normalized = false;   // looked for in the normalised text, in its own normalised spelling
   bool special = false;      // left out by skip_special
+
+  // A run of white space that files keep as a token for shortness ("\n\n"): no marker, so a user's text may
+  // give it, as in the reference.
+  bool is_blank() const;
 };
 
 // A stretch of a text: an added token, or text between them.
@@ -44,7 +48,7 @@ class AddedVocabulary {
                                         const Normalizer* normalizer);
 
   // Cuts `text` at the tokens that are looked for before (normalized = false) or after normalisation.
-  // Leftmost, then longest; stretches in order; none for an empty text.
+  // Leftmost, then longest; stretches in order; none for an empty text. `allowed` binds all but blank tokens.
   std::vector<AddedMatch> find(std::string_view text, bool normalized,
                                std::span<const AllowedRange> allowed) const;
 
@@ -52,7 +56,8 @@ class AddedVocabulary {
   const Vocabulary& index() const { return index_; }  // contents and ids
   bool contains(int32_t id) const { return is_forbidden(&ids_, id); }
   bool is_special(int32_t id) const { return is_forbidden(&special_ids_, id); }
-  const ForbiddenIds& ids() const { return ids_; }
+  // Those that no text outside the allowed ranges may give: all but the blank ones.
+  const ForbiddenIds& marker_ids() const { return marker_ids_; }
   // What a decoder sees for an added id: its spelling, normalised when that differs; empty otherwise.
   std::string_view decode_spelling(int32_t id) const;
   // Whether skip_special leaves out what is spelled so.
@@ -64,8 +69,9 @@ class AddedVocabulary {
   std::vector<int32_t> by_id_;           // index in tokens_ or -1
   std::vector<std::string> normalized_;  // beside tokens_; empty where equal to the content
   Vocabulary special_spellings_;
-  ForbiddenIds ids_, special_ids_;
-  Trie tries_[2];  // [normalized]
+  ForbiddenIds ids_, special_ids_, marker_ids_;
+  Trie tries_[2];        // [normalized]
+  Trie blank_tries_[2];  // of the blank tokens among them
 };
 
 }  // namespace headrace::text

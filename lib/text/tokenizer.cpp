@@ -62,7 +62,7 @@ class Encoder {
   Encoder(const TokenizerParts& parts, std::string_view text, std::span<const AllowedRange> allowed)
       : parts_(parts), text_(text), allowed_(allowed) {
     const bool all = allowed.size() == 1 && allowed[0].begin == 0 && allowed[0].end == text.size();
-    forbidden_ = all || text.empty() ? nullptr : &parts.added.ids();
+    forbidden_ = all || text.empty() ? nullptr : &parts.added.marker_ids();
   }
 
   Status run(std::vector<int32_t>& out) {
