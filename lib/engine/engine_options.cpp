@@ -101,7 +101,7 @@ constexpr Option kOptions[] = {
       "model is loaded."},
      set_isa},
     {{"model.activations", "choice", "int8", "int8|int16|float32",
-      "How layers with quantized weights see their inputs; float32 decodes the weights as they are used."},
+      "How layers with quantized weights see their inputs; float32 keeps the weights decoded, as model.exact does."},
      set_activations},
     {{"model.exact", "boolean", "false", "true|false",
       "Keep quantized weights decoded in float32: four bytes per weight, and no rounding of activations."},
