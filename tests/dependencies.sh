@@ -1,10 +1,10 @@
 # The Debian packages a build needs, and how they get there. Sourced by examples/quickstart.sh and tests/run.sh.
 
 headrace_build_packages=(
-  clang cmake ninja-build ccache pkg-config libfmt-dev nlohmann-json3-dev libsimdjson-dev libpcre2-dev libutf8proc-dev
+  clang cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libsimdjson-dev libpcre2-dev libutf8proc-dev
   libxxhash-dev libcli11-dev catch2 pybind11-dev python3-dev python3-numpy python3-pip
 )
-headrace_test_packages=(libclang-rt-dev abigail-tools clang-format g++ python3-pytest)
+headrace_test_packages=(libclang-rt-dev abigail-tools clang-format g++)
 
 # headrace_need PACKAGE...: installs what is missing when root, else prints the one line that does and fails.
 headrace_need() {

@@ -30,11 +30,19 @@ if ! $python tests/models/fetch.py smollm2-135m --dest build/models >"$log/fetch
 fi
 options=(-DHEADRACE_TEST_DATA="$data" -DHEADRACE_MODELS_DIR="$PWD/build/models" -DPython3_EXECUTABLE=$python)
 
-if wants fuzz; then
-  echo "== fuzz: build, seeds and 30 seconds each"
+# Both sanitized suites share one build: ASan, UBSan and the fuzzer's coverage counters.
+if wants fuzz || wants asan; then
+  echo "== sanitized build"
+  targets=()
   cmake --preset fuzz "${options[@]}" >"$log/fuzz-configure.log"
   fuzzers=$(cd tests/fuzz && ls *_fuzz.cpp | sed 's/\.cpp$//')
-  cmake --build --preset fuzz --target $fuzzers >"$log/fuzz-build.log" 2>&1 || { tail -50 "$log/fuzz-build.log"; exit 1; }
+  if wants fuzz; then targets+=($fuzzers); fi
+  if wants asan; then targets+=(headrace_sanitized_tests); fi
+  cmake --build --preset fuzz --target "${targets[@]}" >"$log/fuzz-build.log" 2>&1 || { tail -50 "$log/fuzz-build.log"; exit 1; }
+fi
+
+if wants fuzz; then
+  echo "== fuzz: 30 seconds from the seeds, each"
   run_fuzzer() {
     local scratch
     scratch=$(mktemp -d)
@@ -54,17 +62,8 @@ if wants fuzz; then
 fi
 
 if wants asan; then
-  echo "== asan: unit and engine tests with AddressSanitizer and UndefinedBehaviorSanitizer"
-  cmake --preset debug-asan "${options[@]}" >"$log/asan-configure.log"
-  cmake --build --preset debug-asan --target headrace_sanitized_tests >"$log/asan-build.log" 2>&1 || { tail -50 "$log/asan-build.log"; exit 1; }
-  ctest --test-dir build/debug-asan -R "$(cat build/debug-asan/sanitized_tests.txt)" --output-on-failure -j "$(nproc)"
-fi
-
-if [ ${#suites[@]} -gt 0 ] && wants gcc; then
-  echo "== gcc: the library without a warning"
-  cmake -S . -B build/gcc -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++ \
-    -DHEADRACE_BUILD_TESTS=OFF -DHEADRACE_BUILD_EXAMPLES=OFF >"$log/gcc-configure.log"
-  cmake --build build/gcc --target headrace >"$log/gcc-build.log" 2>&1 || { tail -50 "$log/gcc-build.log"; exit 1; }
+  echo "== asan: unit, op and engine tests with AddressSanitizer and UndefinedBehaviorSanitizer"
+  ctest --test-dir build/fuzz -R "$(cat build/fuzz/sanitized_tests.txt)" --output-on-failure -j "$(nproc)"
 fi
 
 labels=()
