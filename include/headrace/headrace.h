@@ -188,8 +188,8 @@ HEADRACE_API int32_t headrace_tokenizer_get_is_special(const headrace_tokenizer*
 /* The id of the token spelled exactly so, or -1. */
 HEADRACE_API int32_t headrace_tokenizer_get_id(const headrace_tokenizer* tokenizer, const char* token, size_t token_size);
 
-/* flags: HEADRACE_ADD_SPECIAL, HEADRACE_PARSE_SPECIAL. Text that is not UTF-8 is HEADRACE_INVALID_ARGUMENT with the byte's
- * offset as place. tokens: int32 [*needed]. */
+/* flags: HEADRACE_ADD_SPECIAL, HEADRACE_PARSE_SPECIAL. Text that is not UTF-8 is HEADRACE_INVALID_ARGUMENT with
+ * "byte N" as place, the offset from 0. tokens: int32 [*needed]. */
 HEADRACE_API headrace_status headrace_tokenizer_encode(const headrace_tokenizer* tokenizer, const char* text, size_t text_size,
                                                        uint32_t flags, int32_t* tokens, size_t capacity, size_t* needed,
                                                        headrace_error** error);
@@ -369,7 +369,8 @@ typedef struct headrace_sampling {
 } headrace_sampling;
 
 HEADRACE_API void headrace_sampling_init(headrace_sampling* sampling);
-/* The model's own recommendation (generation_config.json), greedy where it has none. */
+/* The model's own recommendation (generation_config.json), greedy where it has none. HEADRACE_MALFORMED with the field as
+ * place where a value recommended is out of its range. */
 HEADRACE_API headrace_status headrace_model_get_sampling(const headrace_model* model, headrace_sampling* sampling,
                                                          headrace_error** error);
 HEADRACE_API headrace_status headrace_request_set_sampling(headrace_request* request, const headrace_sampling* sampling,

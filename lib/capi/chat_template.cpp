@@ -139,7 +139,9 @@ headrace_status headrace_prompt_get_span(const headrace_prompt* prompt, size_t i
                                          int32_t* is_content, headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (prompt == nullptr) return null_argument("prompt");
-    if (begin == nullptr || end == nullptr || is_content == nullptr) return null_argument("output");
+    if (begin == nullptr) return null_argument("begin");
+    if (end == nullptr) return null_argument("end");
+    if (is_content == nullptr) return null_argument("is_content");
     if (index >= prompt->rendered.spans.size()) return not_found("index", "there is no span {}", index);
     const text::RenderedSpan& span = prompt->rendered.spans[index];
     *begin = span.begin;

@@ -60,7 +60,9 @@ headrace_status headrace_event_get_top_logprobs(const headrace_event* event, siz
                                                 const float** logprobs, size_t* count, headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (event == nullptr) return null_argument("event");
-    if (token_ids == nullptr || logprobs == nullptr || count == nullptr) return null_argument("output");
+    if (token_ids == nullptr) return null_argument("token_ids");
+    if (logprobs == nullptr) return null_argument("logprobs");
+    if (count == nullptr) return null_argument("count");
     if (token >= event->event->tokens.size()) return not_found("token", "the event has no token {}", token);
     *token_ids = nullptr;
     *logprobs = nullptr;

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <limits>
+#include <optional>
+
 #include <nlohmann/json.hpp>
 
 #include "capi/guard.h"
@@ -60,6 +64,32 @@ nlohmann::ordered_json plan_json(const MemoryPlan& plan) {
           {"weight_bytes", plan.weight_bytes},
           {"workspace_bytes", plan.workspace_bytes},
           {"fits", rows}};
+}
+
+// A number that the model's files recommend, as the sampler takes it. What float32 cannot hold is out of every range.
+float recommended(std::optional<double> value, double fallback) {
+  const double number = value.value_or(fallback);
+  const double largest = std::numeric_limits<float>::max();
+  return number >= -largest && number <= largest ? static_cast<float>(number) : std::numeric_limits<float>::quiet_NaN();
+}
+
+// kMalformed with the field as place where the files recommend what no request may ask for.
+Result<SamplingParams> recommended_sampling(const GenerationDefaults& defaults, int32_t vocab_size) {
+  SamplingParams params;
+  params.temperature = 0;
+  // As transformers reads generation_config.json: without do_sample the other values are not used.
+  if (defaults.do_sample.value_or(false)) {
+    params.temperature = recommended(defaults.temperature, 1.0);
+    params.top_p = recommended(defaults.top_p, 1.0);
+    params.min_p = recommended(defaults.min_p, 0.0);
+    const int64_t top_k = defaults.top_k.value_or(50);
+    if (top_k > INT32_MAX) return malformed("top_k", "the model's files recommend {}", top_k);
+    params.top_k = static_cast<int32_t>(std::max<int64_t>(top_k, -1));  // any negative number is refused below
+  }
+  params.repetition_penalty = recommended(defaults.repetition_penalty, 1.0);
+  const Status status = params.validate(vocab_size);
+  if (!status.ok()) return malformed(status.place(), "of the model's recommendation: {}", status.message());
+  return params;
 }
 
 }  // namespace
@@ -158,17 +188,16 @@ headrace_status headrace_model_inspect(const char* path, size_t path_size, uint6
 headrace_status headrace_model_get_sampling(const headrace_model* model, headrace_sampling* sampling, headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (model == nullptr) return null_argument("model");
-    const GenerationDefaults& defaults = model->loaded->model->generation_defaults();
+    const Model& loaded = *model->loaded->model;
+    HEADRACE_ASSIGN_OR_RETURN(const SamplingParams params,
+                              recommended_sampling(loaded.generation_defaults(), loaded.spec().vocab_size));
     headrace_sampling values;
     headrace_sampling_init(&values);
-    // As transformers reads generation_config.json: without do_sample the other values are not used.
-    if (defaults.do_sample.value_or(false)) {
-      values.temperature = static_cast<float>(defaults.temperature.value_or(1.0));
-      values.top_k = static_cast<int32_t>(defaults.top_k.value_or(50));
-      values.top_p = static_cast<float>(defaults.top_p.value_or(1.0));
-      values.min_p = static_cast<float>(defaults.min_p.value_or(0.0));
-    }
-    values.repetition_penalty = static_cast<float>(defaults.repetition_penalty.value_or(1.0));
+    values.temperature = params.temperature;
+    values.top_k = params.top_k;
+    values.top_p = params.top_p;
+    values.min_p = params.min_p;
+    values.repetition_penalty = params.repetition_penalty;
     return write_struct("sampling", values, sampling, kSamplingSize1);
   });
 }

@@ -127,7 +127,7 @@ Result<std::vector<int32_t>> encode_text(const TokenizerParts& parts, std::strin
     return invalid_argument("text", "{} bytes; the most is {}", text.size(), kMaxTextBytes);
   }
   if (const size_t at = utf8_invalid_offset(text); at != std::string_view::npos) {
-    return invalid_argument("text", "not UTF-8 at byte {}", at);
+    return invalid_argument(fmt::format("byte {}", at), "the text is not UTF-8");
   }
   std::vector<int32_t> out;
   out.reserve(text.size() / 3 + 4);

@@ -50,7 +50,7 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // kInvalidArgument when the text is not UTF-8 (the message names the byte offset).
+  // kInvalidArgument when the text is not UTF-8 (place "byte N", counted from 0).
   Result<std::vector<int32_t>> encode(std::string_view utf8, EncodeOptions options = {}) const;
 
   // The concatenation of the spans as one text: pieces form across span borders as if there were none; only a

@@ -259,7 +259,7 @@ TEST_CASE("text that is not UTF-8 is refused with the byte's place") {
                                  std::string("ab\xC0\x80"), std::string("ab\xF5\x80\x80\x80")}) {
     const auto ids = tokenizer->encode(bad);
     CHECK(ids.status().code() == StatusCode::kInvalidArgument);
-    CHECK(ids.status().message().find("byte 2") != std::string::npos);
+    CHECK(ids.status().place() == "byte 2");
   }
   CHECK(tokenizer->encode("").ok());
   CHECK(tokenizer->encode("")->empty());
