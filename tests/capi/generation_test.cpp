@@ -183,8 +183,7 @@ TEST_CASE("logprobs are logarithms of the model's distribution, with the most li
   CHECK(tokens_seen == 3);
 }
 
-TEST_CASE("X1, X2: a stop string over tokens' borders is cut off, with nothing of it sent before") {
-  // A fixed output, one letter a token, by forbidding all else than what is wanted is not possible: take the model's.
+TEST_CASE("X1: a stop string over tokens' borders is cut off, with nothing of it sent before") {
   const std::string whole = run(make_request(24)).text;
   REQUIRE(whole.size() >= 24 - 4);
   std::set<std::string> tried;
@@ -211,6 +210,18 @@ TEST_CASE("X1, X2: a stop string over tokens' borders is cut off, with nothing o
     CHECK(reason == "stop");
   }
   CHECK_FALSE(tried.empty());
+}
+
+TEST_CASE("X2: a stop string that begins or ends inside a token is cut there") {
+  const std::pair<const char*, const char*> cases[] = {{"DE", ""}, {"E", "D"}, {"F", "DE"}, {"FD", "DE"}, {"EFDEFD", "D"}};
+  for (const auto& [stop, left] : cases) {
+    INFO("stop \"" << stop << "\"");
+    Request request = make_request(5);
+    request.add_logit_bias(kDef, 1000.0f).add_stop(stop);
+    const Output output = run(request);
+    CHECK(output.text == left);
+    CHECK(output.finish_reason == "stop");
+  }
 }
 
 TEST_CASE("a held beginning of a stop string comes out when the output ends") {

@@ -56,14 +56,16 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// Token ids of the text model: control tokens first, then one token for each character below, in this order.
-constexpr int32_t kBos = 0, kEos = 1, kUser = 2, kAssistant = 3, kEnd = 4, kFirstCharacter = 5;
+// Token ids of the text model: control tokens first, then one token for each character below, in this order, and at last
+// one of three characters.
+constexpr int32_t kBos = 0, kEos = 1, kUser = 2, kAssistant = 3, kEnd = 4, kFirstCharacter = 5, kDef = 95;
 // The spellings of byte-level BPE: G-breve for a space, C-dot for a newline, two tokens for the two bytes of e-acute.
 inline std::vector<std::string> characters() {
   std::vector<std::string> all = {"\u0120", "\u010A", "\u00C3", "\u00A9"};
-  for (const char c : std::string_view("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789<>|/.,!?'-:;()_*+=#[]{}%~")) {
+  for (const char c : std::string_view("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789<>|/.,!?'-:;()_*+=#[]{}%")) {
     all.emplace_back(1, c);
   }
+  all.emplace_back("DEF");
   return all;
 }
 constexpr int32_t kSpace = kFirstCharacter, kFirstByte = kFirstCharacter + 2, kSecondByte = kFirstCharacter + 3;

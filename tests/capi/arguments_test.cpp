@@ -1,0 +1,187 @@
+// Every function of headrace.h with every pointer NULL at once, and with each handle NULL beside arguments that are good.
+#include "capi/tiny_model.h"
+
+namespace {
+
+using namespace capi_test;
+
+// The code and the place of a call that must fail for a NULL.
+template <class Call>
+void check_null(const char* name, const Call& call) {
+  INFO(name);
+  headrace_error* error = nullptr;
+  CHECK(call(&error) == HEADRACE_INVALID_ARGUMENT);
+  REQUIRE(error != nullptr);
+  CHECK(headrace_error_get_code(error) == HEADRACE_INVALID_ARGUMENT);
+  CHECK(std::string(headrace_error_get_place(error)) == name);
+  CHECK(std::string(headrace_error_get_message(error)).size() > 0);
+  headrace_error_destroy(error);
+  CHECK(call(nullptr) == HEADRACE_INVALID_ARGUMENT);
+}
+
+}  // namespace
+
+TEST_CASE("every function refuses NULL handles by name") {
+  using E = headrace_error**;
+  check_null("needed", [](E e) { return headrace_system_describe(nullptr, 0, nullptr, e); });
+  check_null("options", [](E e) { return headrace_options_create(nullptr, e); });
+  check_null("options", [](E e) { return headrace_options_set(nullptr, nullptr, 0, nullptr, 0, e); });
+  check_null("options", [](E e) { return headrace_options_set_log(nullptr, nullptr, nullptr, e); });
+  check_null("needed", [](E e) { return headrace_options_get_info(0, nullptr, 0, nullptr, e); });
+  check_null("source", [](E e) { return headrace_source_open_path(nullptr, 0, nullptr, e); });
+  check_null("source", [](E e) { return headrace_source_open_descriptor(0, nullptr, nullptr, nullptr, e); });
+  check_null("source", [](E e) { return headrace_source_open_memory(nullptr, 0, nullptr, nullptr, nullptr, e); });
+  check_null("source", [](E e) { return headrace_source_open_reader(0, nullptr, nullptr, nullptr, nullptr, e); });
+  check_null("model", [](E e) { return headrace_model_load(nullptr, 0, nullptr, nullptr, nullptr, nullptr, e); });
+  check_null("model", [](E e) { return headrace_model_load_sources(nullptr, 0, nullptr, nullptr, nullptr, nullptr, e); });
+  check_null("model", [](E e) { return headrace_model_get_info(nullptr, nullptr, e); });
+  check_null("model", [](E e) { return headrace_model_describe(nullptr, nullptr, 0, nullptr, e); });
+  check_null("model", [](E e) { return headrace_model_get_sampling(nullptr, nullptr, e); });
+  check_null("path", [](E e) { return headrace_model_inspect(nullptr, 3, 0, nullptr, 0, nullptr, e); });
+  check_null("tokenizer", [](E e) { return headrace_tokenizer_load(nullptr, 0, nullptr, e); });
+  check_null("model", [](E e) { return headrace_tokenizer_open(nullptr, nullptr, e); });
+  check_null("tokenizer", [](E e) { return headrace_tokenizer_encode(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e); });
+  check_null("tokenizer", [](E e) { return headrace_tokenizer_decode(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e); });
+  check_null("tokenizer", [](E e) { return headrace_tokenizer_get_bytes(nullptr, 0, nullptr, 0, nullptr, e); });
+  check_null("tokenizer", [](E e) { return headrace_tokenizer_encode_prompt(nullptr, nullptr, nullptr, 0, nullptr, e); });
+  check_null("tokenizer", [](E e) { return headrace_detokenizer_create(nullptr, 0, nullptr, e); });
+  check_null("detokenizer", [](E e) { return headrace_detokenizer_push(nullptr, 0, nullptr, nullptr, e); });
+  check_null("detokenizer", [](E e) { return headrace_detokenizer_flush(nullptr, nullptr, nullptr, e); });
+  check_null("chat_template", [](E e) { return headrace_chat_template_create(nullptr, 0, nullptr, 0, nullptr, e); });
+  check_null("chat_template", [](E e) { return headrace_chat_template_load(nullptr, 0, nullptr, e); });
+  check_null("model", [](E e) { return headrace_chat_template_open(nullptr, nullptr, e); });
+  check_null("chat_template", [](E e) {
+    return headrace_chat_template_render(nullptr, nullptr, 0, nullptr, 0, nullptr, 0, 0, 0, nullptr, e);
+  });
+  check_null("prompt", [](E e) { return headrace_prompt_get_span(nullptr, 0, nullptr, nullptr, nullptr, e); });
+  check_null("model", [](E e) { return headrace_kv_cache_create(nullptr, nullptr, nullptr, e); });
+  check_null("kv_cache", [](E e) { return headrace_kv_cache_get_stats(nullptr, nullptr, e); });
+  check_null("kv_cache", [](E e) { return headrace_kv_cache_clear(nullptr, e); });
+  check_null("model", [](E e) { return headrace_session_create(nullptr, nullptr, nullptr, nullptr, e); });
+  check_null("session", [](E e) { return headrace_session_append_tokens(nullptr, nullptr, 0, e); });
+  check_null("session", [](E e) { return headrace_session_append_text(nullptr, nullptr, 0, 0, e); });
+  check_null("session", [](E e) { return headrace_session_append_message(nullptr, nullptr, 0, nullptr, 0, e); });
+  check_null("session", [](E e) { return headrace_session_get_tokens(nullptr, nullptr, 0, nullptr, e); });
+  check_null("session", [](E e) { return headrace_session_evaluate(nullptr, nullptr, 0, nullptr, 0, nullptr, e); });
+  check_null("session", [](E e) { return headrace_session_fork(nullptr, nullptr, e); });
+  check_null("session", [](E e) { return headrace_session_rewind(nullptr, 0, e); });
+  check_null("session", [](E e) { return headrace_session_save(nullptr, nullptr, 0, e); });
+  check_null("model", [](E e) { return headrace_session_restore(nullptr, nullptr, nullptr, nullptr, nullptr, e); });
+  check_null("model", [](E e) { return headrace_request_create(nullptr, nullptr, e); });
+  check_null("request", [](E e) { return headrace_request_add_text(nullptr, nullptr, 0, 0, e); });
+  check_null("request", [](E e) { return headrace_request_add_tokens(nullptr, nullptr, 0, e); });
+  check_null("request", [](E e) { return headrace_request_add_messages(nullptr, nullptr, 0, nullptr, 0, nullptr, 0, e); });
+  check_null("request", [](E e) { return headrace_request_add_prompt(nullptr, nullptr, e); });
+  check_null("request", [](E e) { return headrace_request_set_session(nullptr, nullptr, e); });
+  check_null("request", [](E e) { return headrace_request_set_sampling(nullptr, nullptr, e); });
+  check_null("request", [](E e) { return headrace_request_add_logit_bias(nullptr, 0, 0, e); });
+  check_null("request", [](E e) { return headrace_request_add_stop_string(nullptr, nullptr, 0, e); });
+  check_null("request", [](E e) { return headrace_request_add_stop_token(nullptr, 0, e); });
+  check_null("request", [](E e) { return headrace_request_set_length(nullptr, 0, 0, e); });
+  check_null("request", [](E e) { return headrace_request_set_ignore_eos(nullptr, 0, e); });
+  check_null("request", [](E e) { return headrace_request_set_deadline(nullptr, 0, e); });
+  check_null("request", [](E e) { return headrace_request_set_priority(nullptr, 0, e); });
+  check_null("request", [](E e) { return headrace_request_set_cache_salt(nullptr, nullptr, 0, e); });
+  check_null("model", [](E e) { return headrace_scheduler_create(nullptr, nullptr, nullptr, nullptr, e); });
+  check_null("scheduler", [](E e) { return headrace_scheduler_submit(nullptr, nullptr, nullptr, e); });
+  check_null("scheduler", [](E e) { return headrace_scheduler_cancel(nullptr, 0, e); });
+  check_null("scheduler", [](E e) { return headrace_scheduler_step(nullptr, nullptr, e); });
+  check_null("scheduler", [](E e) { return headrace_scheduler_get_stats(nullptr, nullptr, e); });
+  check_null("scheduler", [](E e) { return headrace_event_next(nullptr, nullptr, e); });
+  check_null("event", [](E e) { return headrace_event_get_top_logprobs(nullptr, 0, nullptr, nullptr, nullptr, e); });
+  check_null("event", [](E e) { return headrace_event_get_usage(nullptr, nullptr, e); });
+}
+
+TEST_CASE("good handles with NULL outputs or inputs are refused by the argument's name") {
+  using E = headrace_error**;
+  const headrace::Model owner = text_model();
+  headrace_model* model = owner.get();
+  const headrace::Tokenizer tokenizer = owner.tokenizer();
+  const headrace::Session session(owner);
+  const headrace::Request request(owner);
+  const headrace::Scheduler scheduler(owner);
+  headrace_scheduler* handle = nullptr;
+  REQUIRE(headrace_scheduler_create(model, nullptr, nullptr, &handle, nullptr) == HEADRACE_OK);
+  check_null("read", [](E e) {
+    headrace_source* source = nullptr;
+    return headrace_source_open_reader(1, nullptr, nullptr, nullptr, &source, e);
+  });
+  check_null("data", [](E e) {
+    headrace_source* source = nullptr;
+    return headrace_source_open_memory(nullptr, 1, nullptr, nullptr, &source, e);
+  });
+  check_null("info", [&](E e) { return headrace_model_get_info(model, nullptr, e); });
+  check_null("sampling", [&](E e) { return headrace_model_get_sampling(model, nullptr, e); });
+  check_null("tokenizer", [&](E e) { return headrace_tokenizer_open(model, nullptr, e); });
+  check_null("text", [&](E e) {
+    size_t needed = 0;
+    return headrace_tokenizer_encode(tokenizer.get(), nullptr, 1, 0, nullptr, 0, &needed, e);
+  });
+  check_null("needed", [&](E e) { return headrace_tokenizer_encode(tokenizer.get(), "a", 1, 0, nullptr, 0, nullptr, e); });
+  check_null("tokens", [&](E e) {
+    size_t needed = 0;
+    return headrace_tokenizer_decode(tokenizer.get(), nullptr, 1, 0, nullptr, 0, &needed, e);
+  });
+  check_null("detokenizer", [&](E e) { return headrace_detokenizer_create(tokenizer.get(), 0, nullptr, e); });
+  check_null("chat_template", [&](E e) { return headrace_chat_template_open(model, nullptr, e); });
+  check_null("kv_cache", [&](E e) { return headrace_kv_cache_create(model, nullptr, nullptr, e); });
+  check_null("session", [&](E e) { return headrace_session_create(model, nullptr, nullptr, nullptr, e); });
+  check_null("tokens", [&](E e) { return headrace_session_append_tokens(session.get(), nullptr, 1, e); });
+  check_null("forked", [&](E e) { return headrace_session_fork(session.get(), nullptr, e); });
+  check_null("needed", [&](E e) { return headrace_session_get_tokens(session.get(), nullptr, 0, nullptr, e); });
+  check_null("source", [&](E e) { return headrace_session_restore(model, nullptr, nullptr, nullptr, nullptr, e); });
+  check_null("request", [&](E e) { return headrace_request_create(model, nullptr, e); });
+  check_null("tokens", [&](E e) { return headrace_request_add_tokens(request.get(), nullptr, 1, e); });
+  check_null("messages", [&](E e) {
+    return headrace_request_add_messages(request.get(), nullptr, 1, nullptr, 0, nullptr, 0, e);
+  });
+  check_null("prompt", [&](E e) { return headrace_request_add_prompt(request.get(), nullptr, e); });
+  check_null("session", [&](E e) { return headrace_request_set_session(request.get(), nullptr, e); });
+  check_null("sampling", [&](E e) { return headrace_request_set_sampling(request.get(), nullptr, e); });
+  check_null("scheduler", [&](E e) { return headrace_scheduler_create(model, nullptr, nullptr, nullptr, e); });
+  check_null("request", [&](E e) { return headrace_scheduler_submit(handle, nullptr, nullptr, e); });
+  check_null("request_id", [&](E e) { return headrace_scheduler_submit(handle, request.get(), nullptr, e); });
+  check_null("has_work", [&](E e) { return headrace_scheduler_step(handle, nullptr, e); });
+  check_null("stats", [&](E e) { return headrace_scheduler_get_stats(handle, nullptr, e); });
+  check_null("event", [&](E e) { return headrace_event_next(handle, nullptr, e); });
+  headrace_scheduler_destroy(handle);
+}
+
+TEST_CASE("getters, inits and destroyers take NULL") {
+  CHECK(headrace_error_get_code(nullptr) == HEADRACE_OK);
+  CHECK(std::string(headrace_error_get_message(nullptr)).empty());
+  CHECK(std::string(headrace_error_get_place(nullptr)).empty());
+  CHECK(std::string(headrace_status_get_name(12345)) == "HEADRACE_UNKNOWN");
+  CHECK(headrace_tokenizer_get_vocab_size(nullptr) <= 0);
+  CHECK(headrace_tokenizer_get_eos(nullptr) == -1);
+  CHECK(headrace_tokenizer_get_is_special(nullptr, 0) == -1);
+  CHECK(headrace_tokenizer_get_id(nullptr, nullptr, 0) == -1);
+  CHECK(std::string(headrace_prompt_get_text(nullptr, nullptr)).empty());
+  CHECK(headrace_event_get_request_id(nullptr) == 0);
+  CHECK(headrace_event_get_index(nullptr) == 0);
+  CHECK(headrace_event_get_is_last(nullptr) == 0);
+  CHECK(headrace_event_get_tokens(nullptr, nullptr) == nullptr);
+  CHECK(headrace_event_get_logprobs(nullptr, nullptr) == nullptr);
+  CHECK(std::string(headrace_event_get_finish_reason(nullptr)).empty());
+  CHECK(headrace_event_get_status(nullptr) == HEADRACE_OK);
+  CHECK(std::string(headrace_event_get_message(nullptr)).empty());
+  CHECK(std::string(headrace_event_get_place(nullptr)).empty());
+  headrace_model_info_init(nullptr);
+  headrace_sampling_init(nullptr);
+  headrace_kv_cache_stats_init(nullptr);
+  headrace_scheduler_stats_init(nullptr);
+  headrace_usage_init(nullptr);
+  headrace_error_destroy(nullptr);
+  headrace_options_destroy(nullptr);
+  headrace_source_destroy(nullptr);
+  headrace_model_destroy(nullptr);
+  headrace_tokenizer_destroy(nullptr);
+  headrace_detokenizer_destroy(nullptr);
+  headrace_chat_template_destroy(nullptr);
+  headrace_prompt_destroy(nullptr);
+  headrace_kv_cache_destroy(nullptr);
+  headrace_session_destroy(nullptr);
+  headrace_request_destroy(nullptr);
+  headrace_scheduler_destroy(nullptr);
+  headrace_event_destroy(nullptr);
+}
