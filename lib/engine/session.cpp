@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/session_file.h"
+#include "formats/json_release.h"
 #include "text/utf8.h"
 
 namespace headrace::engine {
@@ -139,6 +140,7 @@ bool Session::busy() const {
 
 Result<std::vector<int32_t>> Session::render() const {
   auto messages = nlohmann::ordered_json::array();
+  const JsonReleaser release_messages(messages);
   for (const Message& message : messages_) messages.push_back({{"role", message.role}, {"content", message.content}});
   text::RenderOptions options;
   options.now_unix_seconds = created_unix_seconds_;
