@@ -9,9 +9,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 #include <system_error>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "formats/json_release.h"
 
 namespace headrace::engine {
 namespace {
@@ -34,7 +39,8 @@ uint64_t get(const std::byte* bytes, size_t count) {
 Result<SessionRecord> parse_record(const std::string& text, const std::string& name) {
   SessionRecord record;
   try {
-    const auto json = nlohmann::json::parse(text);
+    auto json = nlohmann::json::parse(text);
+    const JsonReleaser release(json);
     record.identity.low = json.at("identity").at(0).get<uint64_t>();
     record.identity.high = json.at("identity").at(1).get<uint64_t>();
     record.created_unix_seconds = json.at("created_unix_seconds").get<int64_t>();
@@ -52,24 +58,42 @@ Result<SessionRecord> parse_record(const std::string& text, const std::string& n
   return record;
 }
 
+// A string of UTF-8 as JSON writes it.
+void append_json_string(std::string& out, std::string_view text) {
+  out += '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
+// Written here and not by nlohmann's values, which do not survive running out of memory while they are filled.
+std::string record_text(const SessionRecord& record) {
+  std::string out = fmt::format("{{\"created_unix_seconds\":{},\"identity\":[{},{}],\"messages\":[",
+                                record.created_unix_seconds, record.identity.low, record.identity.high);
+  for (const auto& [role, content] : record.messages) {
+    out += out.back() == '[' ? "[" : ",[";
+    append_json_string(out, role);
+    out += ',';
+    append_json_string(out, content);
+    out += ']';
+  }
+  fmt::format_to(std::back_inserter(out), "],\"num_cached\":{},\"tokens\":[{}]}}", record.num_cached,
+                 fmt::join(record.tokens, ","));
+  return out;
+}
+
 std::string errno_text() { return std::generic_category().message(errno); }
 
 }  // namespace
 
 Status write_session_record(const SessionRecord& record, const WriteBytes& write) {
-  nlohmann::json json;
-  json["identity"] = {record.identity.low, record.identity.high};
-  json["created_unix_seconds"] = record.created_unix_seconds;
-  json["tokens"] = record.tokens;
-  json["messages"] = nlohmann::json::array();
-  for (const auto& [role, content] : record.messages) json["messages"].push_back({role, content});
-  json["num_cached"] = record.num_cached;
-  std::string text;
-  try {
-    text = json.dump();
-  } catch (const nlohmann::json::exception& e) {
-    return internal_error("session", "cannot be written: {}", e.what());
-  }
+  const std::string text = record_text(record);
   const Hash128 checksum = hash128(text.data(), text.size());
   std::vector<std::byte> header;
   for (const char c : kMagic) header.push_back(static_cast<std::byte>(c));
