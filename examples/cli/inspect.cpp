@@ -1,4 +1,5 @@
 // headrace inspect: what a file holds, and what fits into memory.
+#include <algorithm>
 #include <cctype>
 #include <iostream>
 #include <memory>
@@ -35,23 +36,61 @@ uint64_t parse_bytes(const std::string& text) {
   return static_cast<uint64_t>(value);
 }
 
-// Scalars as "key: value", objects indented below their key, arrays of objects as a table.
+std::string cell_text(const nlohmann::ordered_json& cell) { return cell.is_string() ? cell.get<std::string>() : cell.dump(); }
+
+// An object on one line: "kind=gqa num_heads=4 rope.theta=10000.0"; what is off (false, zero, null) is left out.
+std::string one_line(const nlohmann::ordered_json& object, const std::string& prefix = "") {
+  std::string line;
+  for (const auto& [key, value] : object.items()) {
+    const std::string name = prefix.empty() ? key : prefix + "." + key;
+    if (value.is_object()) {
+      line += one_line(value, name);
+    } else if (!(value.is_null() || value == false || value == 0)) {
+      line += name + "=" + cell_text(value) + "  ";
+    }
+  }
+  return line;
+}
+
+// Layers that are alike share a line: "0-4, 6-10: ...".
+void print_layers(const nlohmann::ordered_json& layers) {
+  std::vector<std::pair<std::string, std::vector<size_t>>> kinds;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const std::string line = one_line(layers[i]);
+    const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == line; });
+    if (known != kinds.end()) {
+      known->second.push_back(i);
+    } else {
+      kinds.push_back({line, {i}});
+    }
+  }
+  std::cout << "layers: " << layers.size() << "\n";
+  for (const auto& [line, indices] : kinds) {
+    std::cout << "  ";
+    for (size_t i = 0; i < indices.size();) {
+      size_t last = i;
+      while (last + 1 < indices.size() && indices[last + 1] == indices[last] + 1) ++last;
+      std::cout << (i ? ", " : "") << indices[i];
+      if (last > i) std::cout << "-" << indices[last];
+      i = last + 1;
+    }
+    std::cout << ": " << line << "\n";
+  }
+}
+
+// Scalars as "key: value", objects indented below their key, arrays of objects a line each.
 void print(const nlohmann::ordered_json& value, const std::string& indent) {
   for (const auto& [key, item] : value.items()) {
-    if (item.is_object()) {
+    if (key == "layers" && item.is_array()) {
+      print_layers(item);
+    } else if (item.is_object()) {
       std::cout << indent << key << ":\n";
       print(item, indent + "  ");
     } else if (item.is_array() && !item.empty() && item[0].is_object()) {
       std::cout << indent << key << ":\n";
-      for (const auto& row : item) {
-        std::cout << indent << "  ";
-        for (const auto& [name, cell] : row.items()) {
-          std::cout << name << "=" << (cell.is_string() ? cell.get<std::string>() : cell.dump()) << "  ";
-        }
-        std::cout << "\n";
-      }
+      for (const auto& row : item) std::cout << indent << "  " << one_line(row) << "\n";
     } else {
-      std::cout << indent << key << ": " << (item.is_string() ? item.get<std::string>() : item.dump()) << "\n";
+      std::cout << indent << key << ": " << cell_text(item) << "\n";
     }
   }
 }
