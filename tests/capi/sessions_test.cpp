@@ -123,7 +123,7 @@ TEST_CASE("the second turn of a conversation finds the first in the cache") {
   CHECK(failure_of([&] { session.append({9}); }).code == HEADRACE_FAILED_PRECONDITION);
   const size_t held = session.tokens().size();
   CHECK(held == static_cast<size_t>(first.usage.prompt_tokens) + first.tokens.size());
-  session.append_message("user", "go on <|end|>");
+  session.append_message("user", "go \"on\" \\ \n\t\x01 caf\u00E9 <|end|>");  // what a saved file must escape
   const Output second = run(scheduler, session, 4);
   // All of the first prompt is in the second. The reply is too where its text gives its tokens again.
   CHECK(second.usage.cached_tokens >= first.usage.prompt_tokens);
