@@ -257,6 +257,15 @@ Status read_named_token(const JsonNode& config, std::string_view key, const Toke
   return {};
 }
 
+// simdjson would choose its code at the first use by an environment variable; here the processor alone decides.
+void choose_simdjson() {
+  static const bool chosen = [] {
+    simdjson::get_active_implementation() = simdjson::get_available_implementations().detect_best_supported();
+    return true;
+  }();
+  static_cast<void>(chosen);
+}
+
 Status parse(simdjson::dom::parser& parser, std::string_view text, std::string_view file,
              simdjson::dom::element& out) {
   const auto error = parser.parse(text.data(), text.size()).get(out);
@@ -271,6 +280,7 @@ Status parse(simdjson::dom::parser& parser, std::string_view text, std::string_v
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view tokenizer_json,
                                                               std::string_view tokenizer_config_json) {
   auto parts = std::make_unique<TokenizerParts>();
+  choose_simdjson();
   simdjson::dom::parser parser;
   simdjson::dom::element root;
   HEADRACE_RETURN_IF_ERROR(parse(parser, tokenizer_json, "tokenizer.json", root));
