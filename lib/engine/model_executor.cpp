@@ -40,7 +40,7 @@ class ModelExecutor : public StepExecutor {
 
 Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
   const auto isa = choose_isa(options.isa);
-  if (!isa.ok()) return isa.status().within("engine.isa");
+  if (!isa.ok()) return Status(isa.status().code(), isa.status().message(), "engine.isa");
   CpuBackendOptions cpu;
   cpu.isa = *isa;
   cpu.num_threads = options.threads > 0 ? options.threads : usable_processors();

@@ -10,8 +10,8 @@
 
 namespace headrace::engine {
 
-// The backend that the options name: the one place where backends are chosen. kInvalidArgument with "engine.isa" as
-// place for an instruction set that the machine lacks.
+// The backend that the options name: the one place where backends are chosen. kUnsupported with "engine.isa" as place
+// for an instruction set that the machine lacks.
 Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options);
 
 // Pack options and load options as EngineOptions name them.
