@@ -4,6 +4,7 @@
 #include <chrono>
 #include <list>
 #include <mutex>
+#include <new>
 #include <random>
 #include <unordered_map>
 #include <utility>
@@ -183,21 +184,40 @@ Result<uint64_t> Scheduler::Impl::submit(RequestParams params) {
   } else {
     lease.prompt = std::move(params.prompt);
   }
-  auto made = make_request(id, std::move(params), lease);
-  Status status = made.status();
-  if (made.ok()) {
-    const std::lock_guard lock(mutex_);
-    status = check_open();
-    if (status.ok()) {
-      inbox_.push_back(*made);
-      live_.emplace(id, *made);
-      return id;
+  // A session that was taken goes back whatever fails from here on.
+  std::shared_ptr<LiveRequest> request;
+  const auto give_back = [&] {
+    if (!session) return;
+    if (request) {
+      lease.prompt = std::move(request->prompt);
+      lease.kv = std::move(request->kv);
     }
-    lease.prompt = std::move((*made)->prompt);
-    lease.kv = std::move((*made)->kv);
+    session->give_back(std::move(lease.prompt), 0, {}, std::move(lease.kv));
+  };
+  try {
+    auto made = make_request(id, std::move(params), lease);
+    Status status = made.status();
+    if (made.ok()) {
+      request = *made;
+      const std::lock_guard lock(mutex_);
+      status = check_open();
+      if (status.ok()) {
+        const auto entry = live_.emplace(id, request).first;
+        try {
+          inbox_.push_back(request);
+        } catch (const std::bad_alloc&) {
+          live_.erase(entry);
+          throw;
+        }
+        return id;
+      }
+    }
+    give_back();
+    return status;
+  } catch (const std::bad_alloc&) {
+    give_back();
+    throw;
   }
-  if (session) session->give_back(std::move(lease.prompt), 0, {}, std::move(lease.kv));
-  return status;
 }
 
 Status Scheduler::Impl::cancel(uint64_t request_id) {

@@ -141,7 +141,12 @@ bool Session::busy() const {
 Result<std::vector<int32_t>> Session::render() const {
   auto messages = nlohmann::ordered_json::array();
   const JsonReleaser release_messages(messages);
-  for (const Message& message : messages_) messages.push_back({{"role", message.role}, {"content", message.content}});
+  for (const Message& message : messages_) {
+    // Not from a list in braces: its destructor wants memory too.
+    messages.emplace_back(nlohmann::ordered_json::object());
+    messages.back()["role"] = message.role;
+    messages.back()["content"] = message.content;
+  }
   text::RenderOptions options;
   options.now_unix_seconds = created_unix_seconds_;
   HEADRACE_ASSIGN_OR_RETURN(const auto prompt, model_->chat_template->render(messages, nullptr, nullptr, options));

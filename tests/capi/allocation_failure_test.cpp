@@ -200,3 +200,34 @@ TEST_CASE("saving keeps the old file and restoring gives all or nothing, whichev
     return status;
   });
 }
+
+TEST_CASE("a conversation's request survives each allocation that fails") {
+  const headrace::Model& model = capi_test::text_model();
+  const headrace::KVCache cache(model);
+  const std::string role = "user", content = "hi, this is a longer message <|end|>";
+  fail_each([&] {
+    std::optional<headrace::Session> session;
+    std::optional<headrace::Request> request;
+    headrace_scheduler* scheduler = nullptr;
+    aside([&] {
+      session.emplace(model, cache);
+      request.emplace(model);
+      request->set_session(*session).set_length(0, 2).set_ignore_eos(true);
+      REQUIRE(headrace_scheduler_create(model.get(), cache.get(), nullptr, &scheduler, nullptr) == HEADRACE_OK);
+    });
+    headrace_status status = headrace_session_append_message(session->get(), role.data(), role.size(), content.data(),
+                                                             content.size(), nullptr);
+    uint64_t id = 0;
+    if (status == HEADRACE_OK) status = headrace_scheduler_submit(scheduler, request->get(), &id, nullptr);
+    aside([&] {
+      // The session is busy where the request was taken, and free where not.
+      const headrace_status rewound = headrace_session_rewind(session->get(), 0, nullptr);
+      CHECK(rewound == (status == HEADRACE_OK ? HEADRACE_FAILED_PRECONDITION : HEADRACE_OK));
+      headrace_scheduler_destroy(scheduler);
+      CHECK(headrace_session_rewind(session->get(), 0, nullptr) == HEADRACE_OK);
+      session.reset();
+      request.reset();
+    });
+    return status;
+  });
+}
