@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -113,15 +114,21 @@ TEST_CASE("a scheduler is destroyed on another thread while it steps") {
     Request with_session = make_request(text_model(), 1, 20, 20);
     with_session.set_session(session);
     REQUIRE(headrace_scheduler_submit(scheduler, with_session.get(), &id, nullptr) == HEADRACE_OK);
-    std::atomic<bool> done{false};
+    std::atomic<bool> entering{false}, done{false};
     headrace_status stepped = HEADRACE_OK;
     std::thread stepper([&] {
       int32_t has_work = 0;
+      entering = true;
       stepped = headrace_scheduler_step(scheduler, &has_work, nullptr);
       done = true;
     });
     // The second caller is refused while the first is inside: only then it is sure that a step is in flight.
     bool inside = false;
+    while (!entering) std::this_thread::yield();
+    // A moment's head start, so that this thread does not take the step itself; the whole step takes far longer.
+    const auto head_start = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
+    while (std::chrono::steady_clock::now() < head_start) {
+    }
     while (!inside && !done) {
       int32_t has_work = 0;
       inside = headrace_scheduler_step(scheduler, &has_work, nullptr) == HEADRACE_FAILED_PRECONDITION;
