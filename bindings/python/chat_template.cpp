@@ -16,6 +16,18 @@ std::optional<int64_t> unix_seconds(py::object now) {
   return static_cast<int64_t>(now.cast<double>());
 }
 
+headrace::Prompt render(const headrace::ChatTemplate& self, const py::object& messages, const py::object& tools,
+                        bool add_generation_prompt, const py::object& now, const py::kwargs& variables) {
+  headrace::RenderArguments arguments;
+  arguments.messages = to_json(messages);
+  arguments.tools = to_json(tools);
+  arguments.variables = to_json(py::dict(variables));
+  arguments.add_generation_prompt = add_generation_prompt;
+  arguments.now_unix_seconds = unix_seconds(now);
+  py::gil_scoped_release release;
+  return self.render(arguments);
+}
+
 }  // namespace
 
 void register_chat_template(py::module_& module) {
@@ -39,32 +51,14 @@ void register_chat_template(py::module_& module) {
       .def_static("load", &headrace::ChatTemplate::load, py::arg("path"),
                   "The template of a GGUF file or a Hugging Face folder; weights are not read.")
       .def(
-          "render_prompt",
-          [](const headrace::ChatTemplate& self, const py::object& messages, const py::object& tools,
-             bool add_generation_prompt, const py::object& now, const py::kwargs& variables) {
-            headrace::RenderArguments arguments;
-            arguments.messages = to_json(messages);
-            arguments.tools = to_json(tools);
-            arguments.variables = to_json(py::dict(variables));
-            arguments.add_generation_prompt = add_generation_prompt;
-            arguments.now_unix_seconds = unix_seconds(now);
-            py::gil_scoped_release release;
-            return self.render(arguments);
-          },
+          "render_prompt", &render,
           py::arg("messages"), py::arg("tools") = py::none(), py::arg("add_generation_prompt") = true,
           py::arg("now") = py::none(), "A Prompt: text and spans.")
       .def(
           "render",
           [](const headrace::ChatTemplate& self, const py::object& messages, const py::object& tools,
              bool add_generation_prompt, const py::object& now, const py::kwargs& variables) {
-            headrace::RenderArguments arguments;
-            arguments.messages = to_json(messages);
-            arguments.tools = to_json(tools);
-            arguments.variables = to_json(py::dict(variables));
-            arguments.add_generation_prompt = add_generation_prompt;
-            arguments.now_unix_seconds = unix_seconds(now);
-            py::gil_scoped_release release;
-            return self.render(arguments).text();
+            return render(self, messages, tools, add_generation_prompt, now, variables).text();
           },
           py::arg("messages"), py::arg("tools") = py::none(), py::arg("add_generation_prompt") = true,
           py::arg("now") = py::none(),

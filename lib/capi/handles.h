@@ -2,6 +2,7 @@
 // does not matter.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,9 @@
 #include "text/tokenizer.h"
 
 namespace headrace::capi {
+
+// headrace_sampling as ABI version 1 knows it, for read_struct and write_struct.
+inline constexpr size_t kSamplingSize1 = offsetof(headrace_sampling, reserved) + sizeof(uint32_t);
 
 // What a loaded model is made of. Members are destroyed from the last to the first.
 struct LoadedModel {

@@ -14,7 +14,6 @@ using namespace headrace::capi;
 namespace {
 
 constexpr size_t kModelInfoSize1 = offsetof(headrace_model_info, has_chat_template) + sizeof(uint32_t);
-constexpr size_t kSamplingSize1 = offsetof(headrace_sampling, reserved) + sizeof(uint32_t);
 
 LoadProgress progress_function(headrace_progress_callback progress, void* user) {
   if (progress == nullptr) return {};

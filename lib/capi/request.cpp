@@ -8,8 +8,6 @@ using namespace headrace::capi;
 
 namespace {
 
-constexpr size_t kSamplingSize1 = offsetof(headrace_sampling, reserved) + sizeof(uint32_t);
-
 void append(std::vector<int32_t>& prompt, const std::vector<int32_t>& tokens) {
   prompt.insert(prompt.end(), tokens.begin(), tokens.end());
 }
