@@ -43,17 +43,16 @@ void register_chat_template(py::module_& module) {
           "(begin, end, is_content) in bytes of the UTF-8 text, in order.")
       .def("__str__", &headrace::Prompt::text);
 
-  py::class_<headrace::ChatTemplate>(module, "ChatTemplate", "A Jinja chat template, rendered as transformers renders it.")
+  py::class_<headrace::ChatTemplate>(module, "ChatTemplate",
+                                     "A Jinja chat template, rendered as transformers renders it.")
       .def(py::init([](const std::string& source, const py::kwargs& tokens) {
              return headrace::ChatTemplate(source, to_json(py::dict(tokens)));
            }),
            py::arg("source"), "source: the template; keywords: special tokens such as bos_token='<s>'.")
       .def_static("load", &headrace::ChatTemplate::load, py::arg("path"),
                   "The template of a GGUF file or a Hugging Face folder; weights are not read.")
-      .def(
-          "render_prompt", &render,
-          py::arg("messages"), py::arg("tools") = py::none(), py::arg("add_generation_prompt") = true,
-          py::arg("now") = py::none(), "A Prompt: text and spans.")
+      .def("render_prompt", &render, py::arg("messages"), py::arg("tools") = py::none(),
+           py::arg("add_generation_prompt") = true, py::arg("now") = py::none(), "A Prompt: text and spans.")
       .def(
           "render",
           [](const headrace::ChatTemplate& self, const py::object& messages, const py::object& tools,
@@ -62,7 +61,8 @@ void register_chat_template(py::module_& module) {
           },
           py::arg("messages"), py::arg("tools") = py::none(), py::arg("add_generation_prompt") = true,
           py::arg("now") = py::none(),
-          "The text. now: what strftime_now sees, seconds since the epoch, a datetime or ISO 8601 text; further keywords are template "
+          "The text. now: what strftime_now sees, seconds since the epoch, a datetime or ISO 8601 text; further "
+          "keywords are template "
           "variables.");
 }
 

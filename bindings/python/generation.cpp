@@ -13,28 +13,49 @@ void set_parameters(headrace::Request& request, const headrace::Model& model, co
   for (const auto& [key, value] : arguments) {
     const std::string name = key.cast<std::string>();
     if (value.is_none()) continue;
-    if (name == "temperature") sampling.temperature = value.cast<float>();
-    else if (name == "top_k") sampling.top_k = value.cast<int32_t>();
-    else if (name == "top_p") sampling.top_p = value.cast<float>();
-    else if (name == "min_p") sampling.min_p = value.cast<float>();
-    else if (name == "typical_p") sampling.typical_p = value.cast<float>();
-    else if (name == "repetition_penalty") sampling.repetition_penalty = value.cast<float>();
-    else if (name == "frequency_penalty") sampling.frequency_penalty = value.cast<float>();
-    else if (name == "presence_penalty") sampling.presence_penalty = value.cast<float>();
-    else if (name == "n") sampling.n = value.cast<uint32_t>();
-    else if (name == "seed") sampling.seed = value.cast<uint64_t>(), sampling.has_seed = 1;
-    else if (name == "logprobs") sampling.num_logprobs = value.cast<int32_t>();
-    else if (name == "prompt_logprobs") sampling.num_prompt_logprobs = value.cast<int32_t>();
-    else if (name == "min_tokens") min_tokens = value.cast<int64_t>();
-    else if (name == "max_tokens") max_tokens = value.cast<int64_t>();
-    else if (name == "ignore_eos") request.set_ignore_eos(value.cast<bool>());
-    else if (name == "deadline_ms") request.set_deadline(value.cast<int64_t>());
-    else if (name == "priority") request.set_priority(value.cast<int32_t>());
-    else if (name == "cache_salt") request.set_cache_salt(value.cast<std::string>());
-    else if (name == "session") request.set_session(value.cast<const PythonSession&>().session);
+    if (name == "temperature")
+      sampling.temperature = value.cast<float>();
+    else if (name == "top_k")
+      sampling.top_k = value.cast<int32_t>();
+    else if (name == "top_p")
+      sampling.top_p = value.cast<float>();
+    else if (name == "min_p")
+      sampling.min_p = value.cast<float>();
+    else if (name == "typical_p")
+      sampling.typical_p = value.cast<float>();
+    else if (name == "repetition_penalty")
+      sampling.repetition_penalty = value.cast<float>();
+    else if (name == "frequency_penalty")
+      sampling.frequency_penalty = value.cast<float>();
+    else if (name == "presence_penalty")
+      sampling.presence_penalty = value.cast<float>();
+    else if (name == "n")
+      sampling.n = value.cast<uint32_t>();
+    else if (name == "seed")
+      sampling.seed = value.cast<uint64_t>(), sampling.has_seed = 1;
+    else if (name == "logprobs")
+      sampling.num_logprobs = value.cast<int32_t>();
+    else if (name == "prompt_logprobs")
+      sampling.num_prompt_logprobs = value.cast<int32_t>();
+    else if (name == "min_tokens")
+      min_tokens = value.cast<int64_t>();
+    else if (name == "max_tokens")
+      max_tokens = value.cast<int64_t>();
+    else if (name == "ignore_eos")
+      request.set_ignore_eos(value.cast<bool>());
+    else if (name == "deadline_ms")
+      request.set_deadline(value.cast<int64_t>());
+    else if (name == "priority")
+      request.set_priority(value.cast<int32_t>());
+    else if (name == "cache_salt")
+      request.set_cache_salt(value.cast<std::string>());
+    else if (name == "session")
+      request.set_session(value.cast<const PythonSession&>().session);
     else if (name == "stop") {
-      if (py::isinstance<py::str>(value)) request.add_stop(value.cast<std::string>());
-      else for (const auto& text : value.cast<std::vector<std::string>>()) request.add_stop(text);
+      if (py::isinstance<py::str>(value))
+        request.add_stop(value.cast<std::string>());
+      else
+        for (const auto& text : value.cast<std::vector<std::string>>()) request.add_stop(text);
     } else if (name == "stop_token_ids") {
       for (int32_t id : value.cast<std::vector<int32_t>>()) request.add_stop_token(id);
     } else if (name == "logit_bias") {
@@ -98,8 +119,10 @@ py::dict event_dict(const headrace::Event& event) {
 // A scheduler that several Python threads may wait on: whoever waits runs the next step and sorts events by request.
 class PythonScheduler {
  public:
-  PythonScheduler(const headrace::Model& model, const std::optional<headrace::KVCache>& cache, const headrace::Options& options)
-      : model_(model), scheduler_(cache ? headrace::Scheduler(model, *cache, options) : headrace::Scheduler(model, options)) {}
+  PythonScheduler(const headrace::Model& model, const std::optional<headrace::KVCache>& cache,
+                  const headrace::Options& options)
+      : model_(model),
+        scheduler_(cache ? headrace::Scheduler(model, *cache, options) : headrace::Scheduler(model, options)) {}
 
   uint64_t submit(const py::object& prompt, const py::kwargs& arguments) {
     headrace::Request request(model_);
@@ -256,11 +279,13 @@ void register_generation(py::module_& module) {
   py::class_<PythonScheduler, std::shared_ptr<PythonScheduler>>(
       module, "Scheduler",
       "Runs requests; usable from several threads, whose requests share steps.\n\n"
-      "Prompts: str (plain text), list of int (tokens), list of dict (messages, through the chat template), Prompt, or None "
+      "Prompts: str (plain text), list of int (tokens), list of dict (messages, through the chat template), Prompt, or "
+      "None "
       "with session=. Parameters: temperature, top_k, top_p, min_p, typical_p, repetition_penalty, frequency_penalty, "
       "presence_penalty, n, seed, logprobs, prompt_logprobs, logit_bias, stop, stop_token_ids, min_tokens, max_tokens, "
       "ignore_eos, deadline_ms, priority, cache_salt, session.")
-      .def(py::init([](const headrace::Model& model, const std::optional<headrace::KVCache>& cache, const py::kwargs& arguments) {
+      .def(py::init([](const headrace::Model& model, const std::optional<headrace::KVCache>& cache,
+                       const py::kwargs& arguments) {
              return std::make_shared<PythonScheduler>(model, cache, options_from(arguments));
            }),
            py::arg("model"), py::arg("kv_cache") = py::none())
@@ -274,7 +299,8 @@ void register_generation(py::module_& module) {
           py::arg("prompt"), "Iterate over the text as it comes.")
       .def("submit", &PythonScheduler::submit, py::arg("prompt"), "Queue a request; its id.")
       .def("cancel", &PythonScheduler::cancel, py::arg("request_id"))
-      .def("step", &PythonScheduler::step, py::call_guard<py::gil_scoped_release>(), "One step; True while there is work.")
+      .def("step", &PythonScheduler::step, py::call_guard<py::gil_scoped_release>(),
+           "One step; True while there is work.")
       .def(
           "next_event",
           [](PythonScheduler& self, uint64_t request_id) -> py::object {

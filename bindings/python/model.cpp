@@ -8,7 +8,8 @@ namespace {
 using FloatArray = py::array_t<float>;
 
 // Logits of tokens as they are appended to a session, at most `chunk` of them in one pass (0: all at once).
-FloatArray evaluate(headrace::Session& session, const headrace::Model& model, const std::vector<int32_t>& tokens, size_t chunk) {
+FloatArray evaluate(headrace::Session& session, const headrace::Model& model, const std::vector<int32_t>& tokens,
+                    size_t chunk) {
   const size_t vocab_size = static_cast<size_t>(model.info().vocab_size);
   FloatArray logits({tokens.size(), vocab_size});
   float* out = logits.mutable_data();
@@ -21,7 +22,8 @@ FloatArray evaluate(headrace::Session& session, const headrace::Model& model, co
   return logits;
 }
 
-headrace::Model load(const std::string& path, const std::function<bool(double)>& progress, const py::kwargs& arguments) {
+headrace::Model load(const std::string& path, const std::function<bool(double)>& progress,
+                     const py::kwargs& arguments) {
   const headrace::Options options = options_from(arguments);
   headrace::Progress report;
   std::exception_ptr failure;
@@ -64,9 +66,10 @@ py::dict info(const headrace::Model& model) {
 
 void register_model(py::module_& module) {
   py::class_<headrace::Model>(module, "Model", "A loaded model; immutable, usable from any thread.")
-      .def_static("load", &load, py::arg("path"), py::arg("progress") = py::none(),
-                  "From a GGUF file, a safetensors file or a Hugging Face folder. progress(fraction) returns False to cancel. "
-                  "Keywords: threads, isa, activations, exact, use_mmap, options={...}.")
+      .def_static(
+          "load", &load, py::arg("path"), py::arg("progress") = py::none(),
+          "From a GGUF file, a safetensors file or a Hugging Face folder. progress(fraction) returns False to cancel. "
+          "Keywords: threads, isa, activations, exact, use_mmap, options={...}.")
       .def(
           "logits",
           [](const headrace::Model& self, const std::vector<int32_t>& token_ids, std::optional<size_t> chunk,
@@ -79,13 +82,16 @@ void register_model(py::module_& module) {
             return evaluate(session, self, token_ids, chunk.value_or(0));
           },
           py::arg("token_ids"), py::arg("chunk") = py::none(),
-          "float32 [num_tokens, vocab_size]: row t scores the token after token_ids[t]. chunk: tokens of one forward pass.")
+          "float32 [num_tokens, vocab_size]: row t scores the token after token_ids[t]. chunk: tokens of one forward "
+          "pass.")
       .def_property_readonly("tokenizer", &headrace::Model::tokenizer)
       .def_property_readonly("chat_template", [](const headrace::Model& self) { return headrace::ChatTemplate(self); })
       .def_property_readonly("info", &info)
-      .def("describe", [](const headrace::Model& self) { return py::module_::import("json").attr("loads")(self.describe()); });
+      .def("describe",
+           [](const headrace::Model& self) { return py::module_::import("json").attr("loads")(self.describe()); });
 
-  py::class_<headrace::KVCache>(module, "KVCache", "Blocks of keys and values, shared by sessions and schedulers of a model.")
+  py::class_<headrace::KVCache>(module, "KVCache",
+                                "Blocks of keys and values, shared by sessions and schedulers of a model.")
       .def(py::init([](const headrace::Model& model, const py::kwargs& arguments) {
              return headrace::KVCache(model, options_from(arguments));
            }),
@@ -105,39 +111,51 @@ void register_model(py::module_& module) {
       });
 
   py::class_<PythonSession>(module, "Session", "A conversation; one thread at a time.")
-      .def(py::init([](const headrace::Model& model, const std::optional<headrace::KVCache>& kv_cache, const py::kwargs& arguments) {
+      .def(py::init([](const headrace::Model& model, const std::optional<headrace::KVCache>& kv_cache,
+                       const py::kwargs& arguments) {
              const headrace::Options options = options_from(arguments);
-             return PythonSession{model, kv_cache ? headrace::Session(model, *kv_cache, options) : headrace::Session(model, options)};
+             return PythonSession{
+                 model, kv_cache ? headrace::Session(model, *kv_cache, options) : headrace::Session(model, options)};
            }),
            py::arg("model"), py::arg("kv_cache") = py::none())
       .def_static(
           "restore",
-          [](const headrace::Model& model, const headrace::KVCache& kv_cache, const std::string& path, const py::kwargs& arguments) {
+          [](const headrace::Model& model, const headrace::KVCache& kv_cache, const std::string& path,
+             const py::kwargs& arguments) {
             return PythonSession{model, headrace::Session::restore(model, kv_cache, path, options_from(arguments))};
           },
           py::arg("model"), py::arg("kv_cache"), py::arg("path"))
-      .def("append_tokens", [](PythonSession& self, const std::vector<int32_t>& tokens) { self.session.append(tokens); })
+      .def("append_tokens",
+           [](PythonSession& self, const std::vector<int32_t>& tokens) { self.session.append(tokens); })
       .def(
           "append_text",
           [](PythonSession& self, const std::string& text, bool special, bool add_special) {
-            self.session.append_text(text, (special ? HEADRACE_PARSE_SPECIAL : 0u) | (add_special ? HEADRACE_ADD_SPECIAL : 0u));
+            self.session.append_text(
+                text, (special ? HEADRACE_PARSE_SPECIAL : 0u) | (add_special ? HEADRACE_ADD_SPECIAL : 0u));
           },
           py::arg("text"), py::arg("special") = false, py::arg("add_special") = true)
-      .def("append_message",
-           [](PythonSession& self, const std::string& role, const std::string& content) {
-             self.session.append_message(role, content);
-           },
-           py::arg("role"), py::arg("content"))
+      .def(
+          "append_message",
+          [](PythonSession& self, const std::string& role, const std::string& content) {
+            self.session.append_message(role, content);
+          },
+          py::arg("role"), py::arg("content"))
       .def(
           "evaluate",
           [](PythonSession& self, const std::vector<int32_t>& tokens, std::optional<size_t> chunk) {
             return evaluate(self.session, self.model, tokens, chunk.value_or(0));
           },
           py::arg("tokens"), py::arg("chunk") = py::none(), "Append tokens; float32 logits [num_tokens, vocab_size].")
-      .def("fork", [](const PythonSession& self) { return PythonSession{self.model, self.session.fork()}; })
-      .def("rewind", [](PythonSession& self, size_t num_tokens) { self.session.rewind(num_tokens); }, py::arg("num_tokens"))
-      .def("save", [](const PythonSession& self, const std::string& path) { self.session.save(path); }, py::arg("path"),
-           py::call_guard<py::gil_scoped_release>())
+      .def("fork",
+           [](const PythonSession& self) {
+             return PythonSession{self.model, self.session.fork()};
+           })
+      .def(
+          "rewind", [](PythonSession& self, size_t num_tokens) { self.session.rewind(num_tokens); },
+          py::arg("num_tokens"))
+      .def(
+          "save", [](const PythonSession& self, const std::string& path) { self.session.save(path); }, py::arg("path"),
+          py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("tokens", [](const PythonSession& self) { return self.session.tokens(); });
 }
 

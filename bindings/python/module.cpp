@@ -11,11 +11,16 @@ std::string option_text(const py::handle& value) {
 // Short names for the settings people reach for first.
 const std::map<std::string, std::string>& short_names() {
   static const std::map<std::string, std::string> names = {
-      {"threads", "engine.threads"},        {"isa", "engine.isa"},
-      {"activations", "model.activations"}, {"exact", "model.exact"},
-      {"use_mmap", "model.use_mmap"},       {"kv_dtype", "kv.dtype"},
-      {"max_tokens", "kv.max_tokens"},      {"block_size", "kv.block_size"},
-      {"prefix_index", "kv.prefix_index"},  {"max_num_seqs", "scheduler.max_num_seqs"},
+      {"threads", "engine.threads"},
+      {"isa", "engine.isa"},
+      {"activations", "model.activations"},
+      {"exact", "model.exact"},
+      {"use_mmap", "model.use_mmap"},
+      {"kv_dtype", "kv.dtype"},
+      {"max_tokens", "kv.max_tokens"},
+      {"block_size", "kv.block_size"},
+      {"prefix_index", "kv.prefix_index"},
+      {"max_num_seqs", "scheduler.max_num_seqs"},
       {"max_num_batched_tokens", "scheduler.max_num_batched_tokens"},
       {"prefill_chunk", "session.prefill_chunk"},
   };
@@ -81,7 +86,8 @@ PYBIND11_MODULE(_headrace, module) {
       "options",
       [] {
         py::list list;
-        for (const std::string& info : headrace::Options::list()) list.append(py::module_::import("json").attr("loads")(info));
+        for (const std::string& info : headrace::Options::list())
+          list.append(py::module_::import("json").attr("loads")(info));
         return list;
       },
       "Every option: key, type, default, range, doc.");
@@ -95,5 +101,6 @@ PYBIND11_MODULE(_headrace, module) {
         }
         return py::module_::import("json").attr("loads")(text);
       },
-      py::arg("path"), py::arg("memory_bytes") = 0, "What a file holds, and what fits into memory_bytes; weights are not read.");
+      py::arg("path"), py::arg("memory_bytes") = 0,
+      "What a file holds, and what fits into memory_bytes; weights are not read.");
 }

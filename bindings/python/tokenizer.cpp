@@ -15,9 +15,8 @@ void register_tokenizer(py::module_& module) {
           py::call_guard<py::gil_scoped_release>(),
           "Token ids. special: special tokens written in the text count as tokens (otherwise they are plain text); "
           "add_special: add what the model's post-processor adds (BOS, ...).")
-      .def("encode_prompt",
-           py::overload_cast<const headrace::Prompt&>(&headrace::Tokenizer::encode, py::const_), py::arg("prompt"),
-           py::call_guard<py::gil_scoped_release>(),
+      .def("encode_prompt", py::overload_cast<const headrace::Prompt&>(&headrace::Tokenizer::encode, py::const_),
+           py::arg("prompt"), py::call_guard<py::gil_scoped_release>(),
            "Token ids of a rendered prompt: special tokens count in the template's parts and never in the caller's.")
       .def(
           "decode",
@@ -27,8 +26,8 @@ void register_tokenizer(py::module_& module) {
           py::arg("ids"), py::arg("skip_special") = false, py::call_guard<py::gil_scoped_release>(),
           "Text of the ids; bytes that are no UTF-8 become U+FFFD.")
       .def(
-          "token_bytes", [](const headrace::Tokenizer& self, int32_t id) { return py::bytes(self.bytes(id)); }, py::arg("id"),
-          "The bytes one token stands for.")
+          "token_bytes", [](const headrace::Tokenizer& self, int32_t id) { return py::bytes(self.bytes(id)); },
+          py::arg("id"), "The bytes one token stands for.")
       .def(
           "token_id", [](const headrace::Tokenizer& self, const std::string& token) { return self.id(token); },
           py::arg("token"), "The id of the token spelled exactly so, or None.")

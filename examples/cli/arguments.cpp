@@ -41,7 +41,8 @@ headrace::Model ModelArguments::load(const headrace::Options& options) const {
 }
 
 void SamplingArguments::add_to(CLI::App& command) {
-  command.add_option("-n,--max-tokens", max_tokens, "tokens to generate at most (0: until the model ends)")->check(CLI::NonNegativeNumber);
+  command.add_option("-n,--max-tokens", max_tokens, "tokens to generate at most (0: until the model ends)")
+      ->check(CLI::NonNegativeNumber);
   command.add_option("--temp", temperature, "temperature; 0 is greedy (default)");
   command.add_option("--top-k", top_k, "keep the k most likely tokens");
   command.add_option("--top-p", top_p, "keep the most likely tokens of this total probability");

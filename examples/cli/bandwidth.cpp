@@ -38,7 +38,8 @@ double measure_read_bandwidth(int num_threads) {
     for (std::thread& thread : threads) thread.join();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     // The sums are compared so that the reads cannot be optimised away.
-    const bool counted = std::all_of(sums.begin(), sums.end(), [](uint64_t value) { return value == kBytesPerThread / 8; });
+    const bool counted =
+        std::all_of(sums.begin(), sums.end(), [](uint64_t value) { return value == kBytesPerThread / 8; });
     if (counted) best = std::max(best, static_cast<double>(kBytesPerThread) * num_threads / seconds.count());
   }
   return best;

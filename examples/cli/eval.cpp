@@ -116,7 +116,8 @@ void evaluate(const EvalArguments& arguments) {
       session.evaluate(tokens.data() + window + begin, count, logits.data(), logits.size());
       for (size_t row = 0; row < count; ++row) {
         const size_t position = begin + row;
-        if (position < first || position + 1 >= context) continue;  // half a window of past at least, and a token to predict
+        if (position < first || position + 1 >= context)
+          continue;  // half a window of past at least, and a token to predict
         const float* row_logits = logits.data() + row * vocab_size;
         log_softmax(row_logits, vocab_size, log_probs);
         scores.negative_log_probs.push_back(-log_probs[static_cast<size_t>(tokens[window + position + 1])]);
@@ -136,8 +137,8 @@ void evaluate(const EvalArguments& arguments) {
     std::cout << out.dump() << "\n";
     return;
   }
-  std::cout << "tokens " << out["tokens"] << ", scored " << out["scored"] << ", perplexity " << out["perplexity"] << " +- "
-            << out["perplexity_standard_error"] << "\n";
+  std::cout << "tokens " << out["tokens"] << ", scored " << out["scored"] << ", perplexity " << out["perplexity"]
+            << " +- " << out["perplexity_standard_error"] << "\n";
   if (reader) {
     std::cout << "mean KL " << out["mean_kl"] << " +- " << out["mean_kl_standard_error"] << ", top-1 agreement "
               << out["top1_agreement"] << " +- " << out["top1_agreement_standard_error"] << "\n"
@@ -152,7 +153,8 @@ void add_eval(CLI::App& app) {
   CLI::App* command = app.add_subcommand("eval", "perplexity of a text, and KL against a reference run");
   arguments->model.add_to(*command);
   command->add_option("--text", arguments->text, "the text; - reads standard input")->required();
-  command->add_option("--context", arguments->context, "tokens of a window, the second half is scored")->check(CLI::Range(8, 1 << 20));
+  command->add_option("--context", arguments->context, "tokens of a window, the second half is scored")
+      ->check(CLI::Range(8, 1 << 20));
   command->add_option("--tokens", arguments->max_tokens, "use at most this many tokens of the text (0: all)");
   command->add_option("--save-reference", arguments->save_reference, "write this run's log-probabilities to a file");
   command->add_option("--reference", arguments->reference, "compare with such a file");

@@ -36,7 +36,9 @@ uint64_t parse_bytes(const std::string& text) {
   return static_cast<uint64_t>(value);
 }
 
-std::string cell_text(const nlohmann::ordered_json& cell) { return cell.is_string() ? cell.get<std::string>() : cell.dump(); }
+std::string cell_text(const nlohmann::ordered_json& cell) {
+  return cell.is_string() ? cell.get<std::string>() : cell.dump();
+}
 
 // An object on one line: "kind=gqa num_heads=4 rope.theta=10000.0"; what is off (false, zero, null) is left out.
 std::string one_line(const nlohmann::ordered_json& object, const std::string& prefix = "") {
@@ -110,7 +112,8 @@ void inspect(const InspectArguments& arguments) {
 void add_inspect(CLI::App& app) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* command = app.add_subcommand("inspect", "architecture, tensor types and memory plan of a file");
-  command->add_option("model,-m,--model", arguments->model, "GGUF file, safetensors file or Hugging Face folder")->required();
+  command->add_option("model,-m,--model", arguments->model, "GGUF file, safetensors file or Hugging Face folder")
+      ->required();
   command->add_option("--memory", arguments->memory, "plan for this much memory: 16G, 800M, ...");
   command->add_flag("--json", arguments->json, "print JSON");
   command->callback([arguments] { inspect(*arguments); });

@@ -47,7 +47,9 @@ void write_logits(const LogitsArguments& arguments) {
   }
   writer.close();
   if (arguments.json) {
-    std::cout << nlohmann::ordered_json{{"output", arguments.output}, {"shape", {tokens.size(), vocab_size}}, {"tokens", tokens}}
+    std::cout << nlohmann::ordered_json{{"output", arguments.output},
+                                        {"shape", {tokens.size(), vocab_size}},
+                                        {"tokens", tokens}}
               << "\n";
   }
 }

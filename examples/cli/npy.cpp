@@ -13,7 +13,15 @@ NpyWriter::NpyWriter(const std::string& path, int64_t rows, int64_t cols) : path
   constexpr size_t kPreamble = 10;
   header.append(63 - (kPreamble + header.size()) % 64, ' ');
   header += '\n';
-  const char preamble[kPreamble] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, static_cast<char>(header.size() & 0xff),
+  const char preamble[kPreamble] = {'\x93',
+                                    'N',
+                                    'U',
+                                    'M',
+                                    'P',
+                                    'Y',
+                                    1,
+                                    0,
+                                    static_cast<char>(header.size() & 0xff),
                                     static_cast<char>(header.size() >> 8)};
   file_.write(preamble, kPreamble).write(header.data(), static_cast<std::streamsize>(header.size()));
 }

@@ -34,7 +34,8 @@ ReferenceWriter::ReferenceWriter(const std::string& path, const ReferenceHeader&
   for (int32_t field : {header.context, header.vocab_size, chunks}) {
     file_.write(reinterpret_cast<const char*>(&field), sizeof field);
   }
-  file_.write(reinterpret_cast<const char*>(header.tokens.data()), static_cast<std::streamsize>(header.tokens.size() * 4));
+  file_.write(reinterpret_cast<const char*>(header.tokens.data()),
+              static_cast<std::streamsize>(header.tokens.size() * 4));
   record_.resize(record_size(vocab_size_));
 }
 
@@ -65,8 +66,8 @@ ReferenceReader::ReferenceReader(const std::string& path) : path_(path), file_(p
   int32_t fields[3] = {};
   file_.read(magic, 8);
   file_.read(reinterpret_cast<char*>(fields), sizeof fields);
-  const bool sane = file_ && std::memcmp(magic, kMagic, 8) == 0 && fields[0] > 1 && fields[0] <= 1 << 20 && fields[1] > 0 &&
-                    fields[1] <= 1 << 24 && fields[2] > 0 && fields[2] <= 1 << 20;
+  const bool sane = file_ && std::memcmp(magic, kMagic, 8) == 0 && fields[0] > 1 && fields[0] <= 1 << 20 &&
+                    fields[1] > 0 && fields[1] <= 1 << 24 && fields[2] > 0 && fields[2] <= 1 << 20;
   if (!sane) throw std::runtime_error(path + ": is no reference file");
   const uint64_t num_tokens = static_cast<uint64_t>(fields[0]) * static_cast<uint64_t>(fields[2]);
   const std::streampos here = file_.tellg();

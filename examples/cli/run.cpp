@@ -18,8 +18,10 @@ struct RunArguments {
 };
 
 nlohmann::ordered_json usage_json(const headrace_usage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},     {"cached_tokens", usage.cached_tokens},
-          {"output_tokens", usage.output_tokens},     {"first_token_ms", usage.first_token_ns / 1e6},
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"cached_tokens", usage.cached_tokens},
+          {"output_tokens", usage.output_tokens},
+          {"first_token_ms", usage.first_token_ns / 1e6},
           {"total_ms", usage.total_ns / 1e6}};
 }
 

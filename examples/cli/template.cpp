@@ -45,7 +45,8 @@ void add_template(CLI::App& app) {
   source->add_option("-m,--model", arguments->model, "GGUF file or Hugging Face folder whose template to use");
   source->add_option("--template-file", arguments->template_file, "Jinja file to use");
   source->require_option(1);
-  command->add_option("messages", arguments->messages, "JSON file with the array of messages; - reads standard input")->required();
+  command->add_option("messages", arguments->messages, "JSON file with the array of messages; - reads standard input")
+      ->required();
   command->add_option("--tools", arguments->tools, "JSON file with the array of tools");
   command->add_option("--variables", arguments->variables, "JSON object with further template variables");
   command->add_flag("--no-generation-prompt", arguments->no_generation_prompt, "do not open the assistant's turn");

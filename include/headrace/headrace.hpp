@@ -106,7 +106,8 @@ class Options {
   }
   // The callback must outlive every object made with these options.
   Options& set_log(headrace_log_callback callback, void* user) {
-    detail::call([&](headrace_error** error) { return headrace_options_set_log(handle_.get(), callback, user, error); });
+    detail::call(
+        [&](headrace_error** error) { return headrace_options_set_log(handle_.get(), callback, user, error); });
     return *this;
   }
   // Each option as JSON: {"key", "type", "default", "range", "doc"}.
@@ -174,8 +175,8 @@ class ChatTemplate {
   explicit ChatTemplate(std::string_view source, std::string_view special_tokens_json = {}) {
     headrace_chat_template* handle = nullptr;
     detail::call([&](headrace_error** error) {
-      return headrace_chat_template_create(source.data(), source.size(), special_tokens_json.data(), special_tokens_json.size(),
-                                           &handle, error);
+      return headrace_chat_template_create(source.data(), source.size(), special_tokens_json.data(),
+                                           special_tokens_json.size(), &handle, error);
     });
     handle_.reset(handle);
   }
@@ -183,9 +184,8 @@ class ChatTemplate {
   // The template of a file or folder whose weights are not read.
   static ChatTemplate load(std::string_view path) {
     headrace_chat_template* handle = nullptr;
-    detail::call([&](headrace_error** error) {
-      return headrace_chat_template_load(path.data(), path.size(), &handle, error);
-    });
+    detail::call(
+        [&](headrace_error** error) { return headrace_chat_template_load(path.data(), path.size(), &handle, error); });
     return ChatTemplate(handle);
   }
   explicit ChatTemplate(headrace_chat_template* handle) : handle_(handle) {}
@@ -209,7 +209,8 @@ class Tokenizer {
   // A GGUF file, or a folder with tokenizer.json.
   static Tokenizer load(std::string_view path) {
     headrace_tokenizer* handle = nullptr;
-    detail::call([&](headrace_error** error) { return headrace_tokenizer_load(path.data(), path.size(), &handle, error); });
+    detail::call(
+        [&](headrace_error** error) { return headrace_tokenizer_load(path.data(), path.size(), &handle, error); });
     return Tokenizer(handle);
   }
   explicit Tokenizer(headrace_tokenizer* handle) : handle_(handle, headrace_tokenizer_destroy) {}
@@ -235,8 +236,8 @@ class Tokenizer {
   }
   std::string decode(const std::vector<int32_t>& tokens, bool skip_special = false) const {
     return detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
-      return headrace_tokenizer_decode(handle_.get(), tokens.data(), tokens.size(), skip_special ? HEADRACE_SKIP_SPECIAL : 0u,
-                                       buffer, capacity, needed, error);
+      return headrace_tokenizer_decode(handle_.get(), tokens.data(), tokens.size(),
+                                       skip_special ? HEADRACE_SKIP_SPECIAL : 0u, buffer, capacity, needed, error);
     });
   }
   // The bytes a token stands for; not UTF-8 by themselves.
@@ -273,7 +274,8 @@ class Detokenizer {
   std::string flush() {
     const char* text = nullptr;
     size_t size = 0;
-    detail::call([&](headrace_error** error) { return headrace_detokenizer_flush(handle_.get(), &text, &size, error); });
+    detail::call(
+        [&](headrace_error** error) { return headrace_detokenizer_flush(handle_.get(), &text, &size, error); });
     return std::string(text, size);
   }
 
@@ -286,9 +288,8 @@ class Source {
  public:
   static Source path(std::string_view path) {
     headrace_source* handle = nullptr;
-    detail::call([&](headrace_error** error) {
-      return headrace_source_open_path(path.data(), path.size(), &handle, error);
-    });
+    detail::call(
+        [&](headrace_error** error) { return headrace_source_open_path(path.data(), path.size(), &handle, error); });
     return Source(handle);
   }
   static Source memory(const void* data, size_t size) {
@@ -316,13 +317,15 @@ class Model {
     });
     return Model(handle);
   }
-  static Model load(const std::vector<Source>& sources, const Options& options = Options(), const Progress& progress = {}) {
+  static Model load(const std::vector<Source>& sources, const Options& options = Options(),
+                    const Progress& progress = {}) {
     std::vector<headrace_source*> handles;
     for (const Source& source : sources) handles.push_back(source.get());
     headrace_model* handle = nullptr;
     detail::call([&](headrace_error** error) {
-      return headrace_model_load_sources(handles.data(), handles.size(), options.get(), progress ? report_progress : nullptr,
-                                         const_cast<Progress*>(&progress), &handle, error);
+      return headrace_model_load_sources(handles.data(), handles.size(), options.get(),
+                                         progress ? report_progress : nullptr, const_cast<Progress*>(&progress),
+                                         &handle, error);
     });
     return Model(handle);
   }
@@ -382,9 +385,8 @@ class KVCache {
  public:
   explicit KVCache(const Model& model, const Options& options = Options()) {
     headrace_kv_cache* handle = nullptr;
-    detail::call([&](headrace_error** error) {
-      return headrace_kv_cache_create(model.get(), options.get(), &handle, error);
-    });
+    detail::call(
+        [&](headrace_error** error) { return headrace_kv_cache_create(model.get(), options.get(), &handle, error); });
     handle_.reset(handle, headrace_kv_cache_destroy);
   }
   headrace_kv_cache_stats stats() const {
@@ -430,7 +432,8 @@ class Session {
   }
   void append_message(std::string_view role, std::string_view content) {
     detail::call([&](headrace_error** error) {
-      return headrace_session_append_message(handle_.get(), role.data(), role.size(), content.data(), content.size(), error);
+      return headrace_session_append_message(handle_.get(), role.data(), role.size(), content.data(), content.size(),
+                                             error);
     });
   }
   std::vector<int32_t> tokens() const {
@@ -454,9 +457,8 @@ class Session {
     detail::call([&](headrace_error** error) { return headrace_session_rewind(handle_.get(), num_tokens, error); });
   }
   void save(std::string_view path) const {
-    detail::call([&](headrace_error** error) {
-      return headrace_session_save(handle_.get(), path.data(), path.size(), error);
-    });
+    detail::call(
+        [&](headrace_error** error) { return headrace_session_save(handle_.get(), path.data(), path.size(), error); });
   }
   headrace_session* get() const { return handle_.get(); }
 
@@ -523,10 +525,12 @@ class Request {
     return call([&](headrace_error** error) { return headrace_request_add_stop_token(get(), token_id, error); });
   }
   Request& set_length(int64_t min_tokens, int64_t max_tokens) {
-    return call([&](headrace_error** error) { return headrace_request_set_length(get(), min_tokens, max_tokens, error); });
+    return call(
+        [&](headrace_error** error) { return headrace_request_set_length(get(), min_tokens, max_tokens, error); });
   }
   Request& set_ignore_eos(bool ignore_eos) {
-    return call([&](headrace_error** error) { return headrace_request_set_ignore_eos(get(), ignore_eos ? 1 : 0, error); });
+    return call(
+        [&](headrace_error** error) { return headrace_request_set_ignore_eos(get(), ignore_eos ? 1 : 0, error); });
   }
   Request& set_deadline(int64_t milliseconds) {
     return call([&](headrace_error** error) { return headrace_request_set_deadline(get(), milliseconds, error); });

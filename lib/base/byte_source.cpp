@@ -16,7 +16,8 @@ std::string errno_text(int error) { return std::generic_category().message(error
 
 Status check_range(const ByteSource& source, uint64_t offset, uint64_t size) {
   if (offset > source.size() || size > source.size() - offset) {
-    return malformed(source.name(), "bytes {}..{} lie outside the {} bytes there are", offset, offset + size, source.size());
+    return malformed(source.name(), "bytes {}..{} lie outside the {} bytes there are", offset, offset + size,
+                     source.size());
   }
   return Status();
 }
@@ -38,11 +39,12 @@ class DescriptorSource final : public ByteSource {
     HEADRACE_RETURN_IF_ERROR(check_range(*this, offset, destination.size()));
     size_t done = 0;
     while (done < destination.size()) {
-      const ssize_t got = pread(descriptor_, destination.data() + done, destination.size() - done,
-                                static_cast<off_t>(offset + done));
+      const ssize_t got =
+          pread(descriptor_, destination.data() + done, destination.size() - done, static_cast<off_t>(offset + done));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return io_error(name_, "read failed: {}", errno_text(errno));
-      if (got == 0) return io_error(name_, "the file ends at byte {}: it was truncated while being read", offset + done);
+      if (got == 0)
+        return io_error(name_, "the file ends at byte {}: it was truncated while being read", offset + done);
       done += static_cast<size_t>(got);
     }
     return Status();
@@ -142,11 +144,13 @@ Result<std::shared_ptr<ByteSource>> open_descriptor(int descriptor, std::string 
   return std::shared_ptr<ByteSource>(std::make_shared<DescriptorSource>(descriptor, false, size, std::move(name)));
 }
 
-std::shared_ptr<ByteSource> open_memory(std::span<const std::byte> bytes, std::string name, std::function<void()> release) {
+std::shared_ptr<ByteSource> open_memory(std::span<const std::byte> bytes, std::string name,
+                                        std::function<void()> release) {
   return std::make_shared<MemorySource>(bytes, std::move(name), std::move(release));
 }
 
-std::shared_ptr<ByteSource> open_reader(uint64_t size, ReadCallback read, std::string name, std::function<void()> release) {
+std::shared_ptr<ByteSource> open_reader(uint64_t size, ReadCallback read, std::string name,
+                                        std::function<void()> release) {
   return std::make_shared<ReaderSource>(size, std::move(read), std::move(name), std::move(release));
 }
 

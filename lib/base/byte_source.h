@@ -31,10 +31,12 @@ Result<std::shared_ptr<ByteSource>> open_path(const std::string& path, bool use_
 // Reads a descriptor that the caller keeps open for the source's life; offsets are absolute in the file.
 Result<std::shared_ptr<ByteSource>> open_descriptor(int descriptor, std::string name);
 // Memory that lives as long as the source; `release` (may be empty) is called once when it is gone.
-std::shared_ptr<ByteSource> open_memory(std::span<const std::byte> bytes, std::string name, std::function<void()> release);
+std::shared_ptr<ByteSource> open_memory(std::span<const std::byte> bytes, std::string name,
+                                        std::function<void()> release);
 // The host's reader: returns true when it filled size bytes from offset.
 using ReadCallback = std::function<bool(uint64_t offset, std::byte* destination, uint64_t size)>;
-std::shared_ptr<ByteSource> open_reader(uint64_t size, ReadCallback read, std::string name, std::function<void()> release);
+std::shared_ptr<ByteSource> open_reader(uint64_t size, ReadCallback read, std::string name,
+                                        std::function<void()> release);
 
 // The whole of a (small) source as a string; larger than max_bytes is an error.
 Result<std::string> read_all(ByteSource& source, uint64_t max_bytes);

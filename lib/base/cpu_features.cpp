@@ -15,7 +15,8 @@ struct Registers {
 
 Registers cpuid(unsigned leaf, unsigned subleaf) {
   Registers r;
-  if (leaf <= static_cast<unsigned>(__get_cpuid_max(0, nullptr))) __cpuid_count(leaf, subleaf, r.eax, r.ebx, r.ecx, r.edx);
+  if (leaf <= static_cast<unsigned>(__get_cpuid_max(0, nullptr)))
+    __cpuid_count(leaf, subleaf, r.eax, r.ebx, r.ecx, r.edx);
   return r;
 }
 

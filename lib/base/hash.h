@@ -15,7 +15,9 @@ struct Hash128 {
   bool operator==(const Hash128&) const = default;
 };
 
-inline uint64_t hash64(const void* data, size_t size, uint64_t seed = 0) { return XXH3_64bits_withSeed(data, size, seed); }
+inline uint64_t hash64(const void* data, size_t size, uint64_t seed = 0) {
+  return XXH3_64bits_withSeed(data, size, seed);
+}
 
 inline Hash128 hash128(const void* data, size_t size, uint64_t seed = 0) {
   XXH128_hash_t h = XXH3_128bits_withSeed(data, size, seed);

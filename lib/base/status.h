@@ -56,10 +56,10 @@ class [[nodiscard]] Status {
 };
 
 // Makers in fmt's syntax: return malformed("blk.0", "shape {} overflows", n).
-#define HEADRACE_STATUS_MAKER(name, code)                                                                \
-  template <class... Args>                                                                               \
-  Status name(std::string place, fmt::format_string<Args...> message, Args&&... args) {                  \
-    return Status(code, fmt::format(message, std::forward<Args>(args)...), std::move(place));            \
+#define HEADRACE_STATUS_MAKER(name, code)                                                     \
+  template <class... Args>                                                                    \
+  Status name(std::string place, fmt::format_string<Args...> message, Args&&... args) {       \
+    return Status(code, fmt::format(message, std::forward<Args>(args)...), std::move(place)); \
   }
 HEADRACE_STATUS_MAKER(invalid_argument, StatusCode::kInvalidArgument)
 HEADRACE_STATUS_MAKER(not_found, StatusCode::kNotFound)
@@ -98,19 +98,19 @@ class [[nodiscard]] Result {
 #define HEADRACE_CONCAT(a, b) HEADRACE_CONCAT_INNER(a, b)
 
 // return the failure of `expression` (a Status), or go on.
-#define HEADRACE_RETURN_IF_ERROR(expression)                          \
-  do {                                                                \
-    if (::headrace::Status status_ = (expression); !status_.ok()) {   \
-      return status_;                                                 \
-    }                                                                 \
+#define HEADRACE_RETURN_IF_ERROR(expression)                        \
+  do {                                                              \
+    if (::headrace::Status status_ = (expression); !status_.ok()) { \
+      return status_;                                               \
+    }                                                               \
   } while (false)
 
 // HEADRACE_ASSIGN_OR_RETURN(auto x, make_x()): declare or assign from a Result, or return its failure.
-#define HEADRACE_ASSIGN_OR_RETURN(target, expression)                                    \
-  auto HEADRACE_CONCAT(result_, __LINE__) = (expression);                                \
-  if (!HEADRACE_CONCAT(result_, __LINE__).ok()) {                                        \
-    return HEADRACE_CONCAT(result_, __LINE__).status();                                  \
-  }                                                                                      \
+#define HEADRACE_ASSIGN_OR_RETURN(target, expression)     \
+  auto HEADRACE_CONCAT(result_, __LINE__) = (expression); \
+  if (!HEADRACE_CONCAT(result_, __LINE__).ok()) {         \
+    return HEADRACE_CONCAT(result_, __LINE__).status();   \
+  }                                                       \
   target = HEADRACE_CONCAT(result_, __LINE__).take()
 
 }  // namespace headrace

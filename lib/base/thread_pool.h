@@ -31,8 +31,9 @@ class ThreadPool {
       for (int64_t index = 0; index < num_tasks; ++index) task(index, 0);
       return;
     }
-    run_erased(num_tasks, &task,
-               [](const void* erased, int64_t index, int thread) { (*static_cast<const Task*>(erased))(index, thread); });
+    run_erased(num_tasks, &task, [](const void* erased, int64_t index, int thread) {
+      (*static_cast<const Task*>(erased))(index, thread);
+    });
   }
 
  private:

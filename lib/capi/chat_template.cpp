@@ -35,7 +35,8 @@ Result<text::RenderedPrompt> render_chat(const text::ChatTemplate& chat_template
   const JsonReleaser release_variables(variable_map);
   if (!message_list.is_array()) return invalid_argument("messages", "is not a JSON array");
   if (!tool_list.is_null() && !tool_list.is_array()) return invalid_argument("tools", "is not a JSON array");
-  if (!variable_map.is_null() && !variable_map.is_object()) return invalid_argument("variables", "is not a JSON object");
+  if (!variable_map.is_null() && !variable_map.is_object())
+    return invalid_argument("variables", "is not a JSON object");
   for (size_t i = 0; i < message_list.size(); ++i) {
     if (!message_list[i].is_object()) return invalid_argument(fmt::format("messages[{}]", i), "is not a JSON object");
     if (!message_list[i].contains("role")) return invalid_argument(fmt::format("messages[{}].role", i), "is missing");
@@ -113,14 +114,16 @@ void headrace_chat_template_destroy(headrace_chat_template* chat_template) { del
 
 headrace_status headrace_chat_template_render(const headrace_chat_template* chat_template, const char* messages,
                                               size_t messages_size, const char* tools, size_t tools_size,
-                                              const char* variables, size_t variables_size, int32_t add_generation_prompt,
-                                              int64_t now_unix_seconds, headrace_prompt** prompt, headrace_error** error) {
+                                              const char* variables, size_t variables_size,
+                                              int32_t add_generation_prompt, int64_t now_unix_seconds,
+                                              headrace_prompt** prompt, headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (chat_template == nullptr) return null_argument("chat_template");
     if (prompt == nullptr) return null_argument("prompt");
     HEADRACE_ASSIGN_OR_RETURN(const std::string_view messages_text, text_argument("messages", messages, messages_size));
     HEADRACE_ASSIGN_OR_RETURN(const std::string_view tools_text, text_argument("tools", tools, tools_size));
-    HEADRACE_ASSIGN_OR_RETURN(const std::string_view variables_text, text_argument("variables", variables, variables_size));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view variables_text,
+                              text_argument("variables", variables, variables_size));
     HEADRACE_ASSIGN_OR_RETURN(text::RenderedPrompt rendered,
                               render_chat(*chat_template->chat_template, messages_text, tools_text, variables_text,
                                           add_generation_prompt != 0, now_unix_seconds));

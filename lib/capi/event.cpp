@@ -31,7 +31,9 @@ int32_t headrace_event_get_type(const headrace_event* event) {
   return event == nullptr ? 0 : static_cast<int32_t>(event->event->type);
 }
 
-uint64_t headrace_event_get_request_id(const headrace_event* event) { return event == nullptr ? 0 : event->event->request_id; }
+uint64_t headrace_event_get_request_id(const headrace_event* event) {
+  return event == nullptr ? 0 : event->event->request_id;
+}
 
 uint32_t headrace_event_get_index(const headrace_event* event) { return event == nullptr ? 0 : event->event->index; }
 

@@ -95,16 +95,19 @@ Result<Struct> read_struct(const char* name, const Struct* given, size_t first_s
   uint32_t size = 0;
   std::memcpy(&size, given, sizeof size);
   if (size < first_size) {
-    return invalid_argument(std::string(name) + ".struct_size", "{} is too small; call headrace_<struct>_init first", size);
+    return invalid_argument(std::string(name) + ".struct_size", "{} is too small; call headrace_<struct>_init first",
+                            size);
   }
   // No header will ever define such a struct: memory that was not initialized must not steer how far is read.
   constexpr uint32_t kLargestSize = 4096;
   if (size > kLargestSize) {
-    return invalid_argument(std::string(name) + ".struct_size", "{} is too large; call headrace_<struct>_init first", size);
+    return invalid_argument(std::string(name) + ".struct_size", "{} is too large; call headrace_<struct>_init first",
+                            size);
   }
   const unsigned char* bytes = reinterpret_cast<const unsigned char*>(given);
   for (size_t i = sizeof(Struct); i < size; ++i) {
-    if (bytes[i] != 0) return invalid_argument(std::string(name) + ".struct_size", "a field this library does not know is set");
+    if (bytes[i] != 0)
+      return invalid_argument(std::string(name) + ".struct_size", "a field this library does not know is set");
   }
   Struct copy = {};
   std::memcpy(&copy, given, std::min<size_t>(size, sizeof(Struct)));

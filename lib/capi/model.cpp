@@ -109,8 +109,8 @@ headrace_status headrace_model_load(const char* path, size_t path_size, const he
 }
 
 headrace_status headrace_model_load_sources(headrace_source* const* sources, size_t num_sources,
-                                            const headrace_options* options, headrace_progress_callback progress, void* user,
-                                            headrace_model** model, headrace_error** error) {
+                                            const headrace_options* options, headrace_progress_callback progress,
+                                            void* user, headrace_model** model, headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (model == nullptr) return null_argument("model");
     if (sources == nullptr || num_sources == 0) return invalid_argument("sources", "there are none");
@@ -131,7 +131,8 @@ void headrace_model_info_init(headrace_model_info* info) {
   info->struct_size = sizeof *info;
 }
 
-headrace_status headrace_model_get_info(const headrace_model* model, headrace_model_info* info, headrace_error** error) {
+headrace_status headrace_model_get_info(const headrace_model* model, headrace_model_info* info,
+                                        headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (model == nullptr) return null_argument("model");
     const Model& loaded = *model->loaded->model;
@@ -184,7 +185,8 @@ headrace_status headrace_model_inspect(const char* path, size_t path_size, uint6
   });
 }
 
-headrace_status headrace_model_get_sampling(const headrace_model* model, headrace_sampling* sampling, headrace_error** error) {
+headrace_status headrace_model_get_sampling(const headrace_model* model, headrace_sampling* sampling,
+                                            headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (model == nullptr) return null_argument("model");
     const Model& loaded = *model->loaded->model;

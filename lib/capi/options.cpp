@@ -50,8 +50,11 @@ headrace_status headrace_options_get_info(size_t index, char* buffer, size_t cap
   return guarded(error, [&]() -> Status {
     if (index >= engine::option_table().size()) return not_found("index", "there is no option {}", index);
     const engine::OptionInfo& info = engine::option_table()[index];
-    const nlohmann::ordered_json json = {{"key", info.key},     {"type", info.type}, {"default", info.default_value},
-                                         {"range", info.range}, {"doc", info.doc}};
+    const nlohmann::ordered_json json = {{"key", info.key},
+                                         {"type", info.type},
+                                         {"default", info.default_value},
+                                         {"range", info.range},
+                                         {"doc", info.doc}};
     return copy_text(json.dump(), buffer, capacity, needed);
   });
 }

@@ -14,7 +14,8 @@ void append(std::vector<int32_t>& prompt, const std::vector<int32_t>& tokens) {
 
 Result<const text::Tokenizer*> tokenizer_of(const headrace_request& request) {
   const text::Tokenizer* tokenizer = request.loaded->engine->tokenizer.get();
-  if (tokenizer == nullptr) return not_found("tokenizer", "the model's files hold no tokenizer; add tokens instead of text");
+  if (tokenizer == nullptr)
+    return not_found("tokenizer", "the model's files hold no tokenizer; add tokens instead of text");
   return tokenizer;
 }
 
@@ -22,7 +23,8 @@ Result<const text::Tokenizer*> tokenizer_of(const headrace_request& request) {
 
 extern "C" {
 
-headrace_status headrace_request_create(const headrace_model* model, headrace_request** request, headrace_error** error) {
+headrace_status headrace_request_create(const headrace_model* model, headrace_request** request,
+                                        headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (model == nullptr) return null_argument("model");
     if (request == nullptr) return null_argument("request");
@@ -54,7 +56,8 @@ headrace_status headrace_request_add_tokens(headrace_request* request, const int
     const int32_t vocab_size = request->loaded->engine->executor->vocab_size();
     for (size_t i = 0; i < num_tokens; ++i) {
       if (tokens[i] < 0 || tokens[i] >= vocab_size) {
-        return invalid_argument(fmt::format("tokens[{}]", i), "{} is outside the vocabulary of {}", tokens[i], vocab_size);
+        return invalid_argument(fmt::format("tokens[{}]", i), "{} is outside the vocabulary of {}", tokens[i],
+                                vocab_size);
       }
     }
     request->params.prompt.insert(request->params.prompt.end(), tokens, tokens + num_tokens);
@@ -69,7 +72,8 @@ headrace_status headrace_request_add_messages(headrace_request* request, const c
     if (request == nullptr) return null_argument("request");
     HEADRACE_ASSIGN_OR_RETURN(const std::string_view messages_text, text_argument("messages", messages, messages_size));
     HEADRACE_ASSIGN_OR_RETURN(const std::string_view tools_text, text_argument("tools", tools, tools_size));
-    HEADRACE_ASSIGN_OR_RETURN(const std::string_view variables_text, text_argument("variables", variables, variables_size));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view variables_text,
+                              text_argument("variables", variables, variables_size));
     HEADRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, tokenizer_of(*request));
     HEADRACE_ASSIGN_OR_RETURN(const auto chat_template, request->loaded->model->chat_template());
     HEADRACE_ASSIGN_OR_RETURN(const text::RenderedPrompt rendered,
@@ -81,7 +85,8 @@ headrace_status headrace_request_add_messages(headrace_request* request, const c
   });
 }
 
-headrace_status headrace_request_add_prompt(headrace_request* request, const headrace_prompt* prompt, headrace_error** error) {
+headrace_status headrace_request_add_prompt(headrace_request* request, const headrace_prompt* prompt,
+                                            headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (request == nullptr) return null_argument("request");
     if (prompt == nullptr) return null_argument("prompt");
@@ -92,7 +97,8 @@ headrace_status headrace_request_add_prompt(headrace_request* request, const hea
   });
 }
 
-headrace_status headrace_request_set_session(headrace_request* request, headrace_session* session, headrace_error** error) {
+headrace_status headrace_request_set_session(headrace_request* request, headrace_session* session,
+                                             headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (request == nullptr) return null_argument("request");
     if (session == nullptr) return null_argument("session");

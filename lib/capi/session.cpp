@@ -10,7 +10,8 @@ using namespace headrace::capi;
 extern "C" {
 
 headrace_status headrace_session_create(const headrace_model* model, headrace_kv_cache* kv_cache,
-                                        const headrace_options* options, headrace_session** session, headrace_error** error) {
+                                        const headrace_options* options, headrace_session** session,
+                                        headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (model == nullptr) return null_argument("model");
     if (session == nullptr) return null_argument("session");
@@ -33,8 +34,8 @@ headrace_status headrace_session_append_tokens(headrace_session* session, const 
   });
 }
 
-headrace_status headrace_session_append_text(headrace_session* session, const char* text, size_t text_size, uint32_t flags,
-                                             headrace_error** error) {
+headrace_status headrace_session_append_text(headrace_session* session, const char* text, size_t text_size,
+                                             uint32_t flags, headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (session == nullptr) return null_argument("session");
     HEADRACE_ASSIGN_OR_RETURN(const std::string_view view, text_argument("text", text, text_size));
@@ -76,14 +77,16 @@ headrace_status headrace_session_evaluate(headrace_session* session, const int32
       if (!count) return invalid_argument("num_tokens", "{} is more than can be counted", num_tokens);
       *needed = *count;
       if (*count > capacity) {
-        return Status(StatusCode::kBufferTooSmall, fmt::format("{} logits do not fit into a capacity of {}", *count, capacity));
+        return Status(StatusCode::kBufferTooSmall,
+                      fmt::format("{} logits do not fit into a capacity of {}", *count, capacity));
       }
     }
     return session->session->evaluate(std::span(tokens, num_tokens), logits);
   });
 }
 
-headrace_status headrace_session_fork(const headrace_session* session, headrace_session** forked, headrace_error** error) {
+headrace_status headrace_session_fork(const headrace_session* session, headrace_session** forked,
+                                      headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (session == nullptr) return null_argument("session");
     if (forked == nullptr) return null_argument("forked");
@@ -96,7 +99,8 @@ headrace_status headrace_session_fork(const headrace_session* session, headrace_
 headrace_status headrace_session_rewind(headrace_session* session, size_t num_tokens, headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (session == nullptr) return null_argument("session");
-    if (num_tokens > static_cast<size_t>(INT64_MAX)) return invalid_argument("num_tokens", "{} is too many", num_tokens);
+    if (num_tokens > static_cast<size_t>(INT64_MAX))
+      return invalid_argument("num_tokens", "{} is too many", num_tokens);
     return session->session->rewind(static_cast<int64_t>(num_tokens));
   });
 }
@@ -111,8 +115,8 @@ headrace_status headrace_session_save(const headrace_session* session, const cha
 }
 
 headrace_status headrace_session_restore(const headrace_model* model, headrace_kv_cache* kv_cache,
-                                         const headrace_options* options, headrace_source* source, headrace_session** session,
-                                         headrace_error** error) {
+                                         const headrace_options* options, headrace_source* source,
+                                         headrace_session** session, headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (model == nullptr) return null_argument("model");
     if (source == nullptr) return null_argument("source");

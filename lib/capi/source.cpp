@@ -70,8 +70,8 @@ headrace_status headrace_source_open_descriptor(int32_t descriptor, headrace_rel
   });
 }
 
-headrace_status headrace_source_open_memory(const void* data, size_t size, headrace_release_callback release, void* user,
-                                            headrace_source** source, headrace_error** error) {
+headrace_status headrace_source_open_memory(const void* data, size_t size, headrace_release_callback release,
+                                            void* user, headrace_source** source, headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (source == nullptr) return null_argument("source");
     if (data == nullptr && size != 0) return null_argument("data");
@@ -83,8 +83,9 @@ headrace_status headrace_source_open_memory(const void* data, size_t size, headr
   });
 }
 
-headrace_status headrace_source_open_reader(uint64_t size, headrace_read_callback read, headrace_release_callback release,
-                                            void* user, headrace_source** source, headrace_error** error) {
+headrace_status headrace_source_open_reader(uint64_t size, headrace_read_callback read,
+                                            headrace_release_callback release, void* user, headrace_source** source,
+                                            headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (source == nullptr) return null_argument("source");
     if (read == nullptr) return null_argument("read");

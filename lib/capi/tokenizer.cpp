@@ -38,7 +38,8 @@ headrace_status headrace_tokenizer_load(const char* path, size_t path_size, head
   });
 }
 
-headrace_status headrace_tokenizer_open(const headrace_model* model, headrace_tokenizer** tokenizer, headrace_error** error) {
+headrace_status headrace_tokenizer_open(const headrace_model* model, headrace_tokenizer** tokenizer,
+                                        headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (model == nullptr) return null_argument("model");
     if (tokenizer == nullptr) return null_argument("tokenizer");
@@ -114,7 +115,8 @@ headrace_status headrace_tokenizer_get_bytes(const headrace_tokenizer* tokenizer
 }
 
 headrace_status headrace_tokenizer_encode_prompt(const headrace_tokenizer* tokenizer, const headrace_prompt* prompt,
-                                                 int32_t* tokens, size_t capacity, size_t* needed, headrace_error** error) {
+                                                 int32_t* tokens, size_t capacity, size_t* needed,
+                                                 headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (tokenizer == nullptr) return null_argument("tokenizer");
     if (prompt == nullptr) return null_argument("prompt");

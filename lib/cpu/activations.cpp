@@ -61,8 +61,8 @@ void order_group(int64_t group, int64_t rows, int64_t blocks, int64_t tile_rows,
       const int64_t tile = (entry - starts[b]) / tile_rows * tile_rows + starts[b];
       const int64_t size = std::min<int64_t>(tile_rows, starts[b + 1] - tile);
       int32_t& source = plane.rows[first + entry];
-      place_record(records.bytes + (first + source) * kActivationBytes,
-                   plane.bytes + (first + tile) * kActivationBytes, size, entry - tile);
+      place_record(records.bytes + (first + source) * kActivationBytes, plane.bytes + (first + tile) * kActivationBytes,
+                   size, entry - tile);
       source = static_cast<int32_t>(source / plane.per_row);
     }
   }
@@ -106,9 +106,7 @@ void quantize_activations(const float* x, int64_t rows, int64_t cols, Activation
                                     scratch + thread * scratch_floats);
   });
   if (!every_block) {
-    pool.run(groups, [&](int64_t group, int) {
-      order_group(group, rows, blocks, tile_rows, records, out.outliers);
-    });
+    pool.run(groups, [&](int64_t group, int) { order_group(group, rows, blocks, tile_rows, records, out.outliers); });
   }
 }
 

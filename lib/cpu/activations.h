@@ -20,13 +20,13 @@ struct ActivationRows {
   ActivationType type = ActivationType::kFloat32;
   int64_t rows = 0;
   int64_t cols = 0;
-  QuantizedPlane first = {};             // into `storage`
-  QuantizedPlane second = {};            // kInt16
-  OutlierPlane outliers = {};            // kInt8
-  int64_t workspace_rows = 0;            // rows a task may have at once
-  uint64_t workspace_bytes = 0;          // of one thread
+  QuantizedPlane first = {};     // into `storage`
+  QuantizedPlane second = {};    // kInt16
+  OutlierPlane outliers = {};    // kInt8
+  int64_t workspace_rows = 0;    // rows a task may have at once
+  uint64_t workspace_bytes = 0;  // of one thread
   AlignedBuffer storage;
-  AlignedBuffer workspace;               // [threads][workspace_bytes], scratch of the products
+  AlignedBuffer workspace;  // [threads][workspace_bytes], scratch of the products
 };
 
 // Quantizes x [rows, cols] to `type` (kInt8 or kInt16), each row by itself; cols is a multiple of 32. Throws

@@ -46,9 +46,9 @@ std::vector<Tile> cut_tiles(const PagedAttentionParams& p, int32_t tile_tokens) 
 
 // One thread's working memory, cut from one buffer.
 struct Workspace {
-  int64_t *row_begin, *row_end;     // [rows]
-  float *q;                         // [tiles of rows][head_dim][tile_rows]
-  float *max, *sum, *acc;           // running
+  int64_t *row_begin, *row_end;  // [rows]
+  float* q;                      // [tiles of rows][head_dim][tile_rows]
+  float *max, *sum, *acc;        // running
   float *split_max, *split_sum, *split_acc;
   float* kernel;
 
@@ -144,8 +144,8 @@ class Run {
     const int64_t rows = int64_t{tile.num_tokens} * group_;
     for (int64_t row = 0; row < rows; ++row) {
       // A sink is a logit whose value vector is zero.
-      w.max[row] = p_.sinks == nullptr ? -std::numeric_limits<float>::infinity()
-                                       : p_.sinks[kv_head * group_ + row % group_];
+      w.max[row] =
+          p_.sinks == nullptr ? -std::numeric_limits<float>::infinity() : p_.sinks[kv_head * group_ + row % group_];
       w.sum[row] = p_.sinks == nullptr ? 0.0f : 1.0f;
     }
     std::fill_n(w.acc, rows * padded_dim_, 0.0f);
@@ -191,7 +191,9 @@ void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, con
     run.lay(spaces[thread], thread_scratch_[thread].as<float>());
   }
   // The last tiles of a prompt see the most keys: they start first.
-  const auto tile_of = [&](int64_t unit) -> const Tile& { return tiles[tiles.size() - 1 - static_cast<size_t>(unit / heads)]; };
+  const auto tile_of = [&](int64_t unit) -> const Tile& {
+    return tiles[tiles.size() - 1 - static_cast<size_t>(unit / heads)];
+  };
 
   if (pool.num_threads() == 1 || units >= 4 * pool.num_threads()) {
     pool.run(units, [&](int64_t unit, int thread) {
@@ -231,7 +233,8 @@ void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, con
     const int32_t kv_head = static_cast<int32_t>(unit % heads);
     const Workspace& w = spaces[static_cast<size_t>(thread)];
     run.start(tile, kv_head, w);
-    for (int64_t task = first_task[static_cast<size_t>(unit)]; task < first_task[static_cast<size_t>(unit) + 1]; ++task) {
+    for (int64_t task = first_task[static_cast<size_t>(unit)]; task < first_task[static_cast<size_t>(unit) + 1];
+         ++task) {
       const float* at = partial(task);
       run.merge(tile, w, at, at + rows, at + 2 * rows);
     }

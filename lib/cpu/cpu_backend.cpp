@@ -30,8 +30,8 @@ class CpuBackend final : public Backend {
   int num_threads() const override { return pool_.num_threads(); }
 
   Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) override {
-    const bool as_float = !is_block_format(source.dtype) || options.decode_to_float ||
-                          options.activations == ActivationType::kFloat32;
+    const bool as_float =
+        !is_block_format(source.dtype) || options.decode_to_float || options.activations == ActivationType::kFloat32;
     auto packed = as_float ? pack_float(source, pool_) : pack_quantized(source, options, pool_);
     if (!packed.ok()) return packed.status();
     return std::unique_ptr<PackedWeight>(packed.take());
@@ -68,12 +68,8 @@ class CpuBackend final : public Backend {
           }
           input.x_tiles = tiles_.as<float>();
           break;
-        case ActivationType::kInt8:
-          input.q = quantize(p, ActivationType::kInt8, int8_rows_, int8_ready);
-          break;
-        case ActivationType::kInt16:
-          input.q = quantize(p, ActivationType::kInt16, int16_rows_, int16_ready);
-          break;
+        case ActivationType::kInt8: input.q = quantize(p, ActivationType::kInt8, int8_rows_, int8_ready); break;
+        case ActivationType::kInt16: input.q = quantize(p, ActivationType::kInt16, int16_rows_, int16_ready); break;
       }
       weight.multiply(input, output, pool_, kernels_);
     }

@@ -28,41 +28,41 @@ struct MatmulTile {
   int64_t panel_stride;  // elements between panels
   int64_t k_stride;      // elements between k
   int64_t depth;
-  int32_t rows;          // 1..float_tile_rows
-  int32_t panels;        // any
-  float* out;            // [rows][out_stride], 16 lanes per panel
-  int64_t out_stride;    // floats
+  int32_t rows;        // 1..float_tile_rows
+  int32_t panels;      // any
+  float* out;          // [rows][out_stride], 16 lanes per panel
+  int64_t out_stride;  // floats
 };
 
 // One KV head of a block range seen by a tile of query rows, in one split of logical positions.
 struct AttentionSplit {
-  int32_t kv_dtype;            // KvDType
+  int32_t kv_dtype;  // KvDType
   int32_t head_dim;
-  int32_t padded_dim;          // head_dim rounded up to 16
+  int32_t padded_dim;  // head_dim rounded up to 16
   int32_t block_size;
-  int64_t code_bytes;          // of the keys (or values) of one head in one block
+  int64_t code_bytes;  // of the keys (or values) of one head in one block
   int64_t half_bytes;
-  int32_t scale_groups;        // per token in Q8
-  const uint8_t* cache;        // this head's bytes in block 0
-  int64_t block_bytes;         // between blocks
+  int32_t scale_groups;  // per token in Q8
+  const uint8_t* cache;  // this head's bytes in block 0
+  int64_t block_bytes;   // between blocks
   const int32_t* block_table;
-  int64_t begin, end;          // logical positions that any row sees in this split: begin < end
-  int32_t num_rows;            // (token, query head) pairs
-  const float* q;              // [tiles of float_tile_rows][head_dim][float_tile_rows]
-  const int64_t* row_begin;    // [num_rows] visible positions of each row, not clipped to the split
+  int64_t begin, end;        // logical positions that any row sees in this split: begin < end
+  int32_t num_rows;          // (token, query head) pairs
+  const float* q;            // [tiles of float_tile_rows][head_dim][float_tile_rows]
+  const int64_t* row_begin;  // [num_rows] visible positions of each row, not clipped to the split
   const int64_t* row_end;
   float scale;
-  float softcap;               // 0: none
-  float* max;                  // [num_rows] out: -inf where the row sees nothing here
-  float* sum;                  // [num_rows] out
-  float* acc;                  // [num_rows][padded_dim] out
-  float* scratch;              // attention_scratch_floats(...)
+  float softcap;   // 0: none
+  float* max;      // [num_rows] out: -inf where the row sees nothing here
+  float* sum;      // [num_rows] out
+  float* acc;      // [num_rows][padded_dim] out
+  float* scratch;  // attention_scratch_floats(...)
 };
 
 struct KernelTable {
   const char* name;
-  int32_t float_tile_rows;         // most rows of one MatmulTile; x is packed in tiles of this many
-  int32_t float_single_row_panels; // panels that hide the latency of one row's additions
+  int32_t float_tile_rows;          // most rows of one MatmulTile; x is packed in tiles of this many
+  int32_t float_single_row_panels;  // panels that hide the latency of one row's additions
 
   // Linear layers of float weights and the products of attention.
   void (*matmul_tile)(PanelType type, const MatmulTile& tile);

@@ -73,8 +73,8 @@ class PackedQuantized final : public CpuPackedWeight {
   }
 
  private:
-  void run_task(int64_t strip, int64_t first_row, int64_t num_rows, const ActivationRows& q,
-                const LinearOutput& output, int thread, const KernelTable& kernels) const {
+  void run_task(int64_t strip, int64_t first_row, int64_t num_rows, const ActivationRows& q, const LinearOutput& output,
+                int thread, const KernelTable& kernels) const {
     const int64_t column = strip * kStripRows;
     QuantizedTask task;
     task.layout = &layout_;
@@ -155,13 +155,14 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_quantized(const WeightSource& sour
     const int64_t records = static_cast<int64_t>(*strip_bytes) / layout->record_bytes;
     for (int64_t record = 0; record < records; ++record) {
       pack_record(*layout, file.as<uint8_t>() + record * layout->file_block_bytes, static_cast<int64_t>(*file_row),
-                  rows, data.as<uint8_t>() + static_cast<uint64_t>(strip) * *strip_bytes +
-                            static_cast<uint64_t>(record * layout->record_bytes));
+                  rows,
+                  data.as<uint8_t>() + static_cast<uint64_t>(strip) * *strip_bytes +
+                      static_cast<uint64_t>(record * layout->record_bytes));
     }
   });
   if (!failure.ok()) return failure;
-  return std::unique_ptr<CpuPackedWeight>(std::make_unique<PackedQuantized>(
-      source.dtype, options.activations, *layout, source.rows, source.cols, std::move(data)));
+  return std::unique_ptr<CpuPackedWeight>(std::make_unique<PackedQuantized>(source.dtype, options.activations, *layout,
+                                                                            source.rows, source.cols, std::move(data)));
 }
 
 }  // namespace headrace

@@ -113,14 +113,16 @@ constexpr Option kOptions[] = {
       "Type of cached keys and values; q8 has 8-bit codes with a float16 scale per 32."},
      set_kv_dtype},
     {{"kv.max_tokens", "integer", "0", "0..1073741824",
-      "Tokens the cache holds over all sequences, rounded up to blocks; 0 is the model's context, at most 4096. It also "
+      "Tokens the cache holds over all sequences, rounded up to blocks; 0 is the model's context, at most 4096. It "
+      "also "
       "bounds the context of one sequence."},
      set_integer<&EngineOptions::kv_max_tokens, 0, int64_t{1} << 30>},
     {{"kv.block_size", "integer", "16", "16..1024, multiples of 16", "Tokens of one block, the unit of sharing."},
      set_block_size},
     {{"kv.prefix_index", "boolean", "true", "true|false", "Find the blocks of prompts seen before and share them."},
      set_boolean<&EngineOptions::kv_prefix_index>},
-    {{"scheduler.max_num_seqs", "integer", "64", "1..4096", "Sequences that run at once; the n samples of a request all count."},
+    {{"scheduler.max_num_seqs", "integer", "64", "1..4096",
+      "Sequences that run at once; the n samples of a request all count."},
      set_integer<&EngineOptions::max_num_seqs, 1, 4096>},
     {{"scheduler.max_num_batched_tokens", "integer", "512", "1..65536",
       "Rows of one step. Prompts are cut to fit beside the decoding sequences, so that this bounds how long a step "

@@ -28,10 +28,10 @@ std::span<const OptionInfo> option_table();
 // Values as plain members, so that C++ callers can set them directly; set() is the same by name. Copyable; one thread
 // at a time per object.
 struct EngineOptions {
-  int32_t threads = 0;      // 0: every processor this process may use
+  int32_t threads = 0;  // 0: every processor this process may use
   std::string isa = "auto";
   ActivationType activations = ActivationType::kInt8;
-  bool exact = false;       // weights decoded to float32
+  bool exact = false;  // weights decoded to float32
   bool use_mmap = false;
   KvDType kv_dtype = KvDType::kF16;
   int64_t kv_max_tokens = 0;  // 0: the model's context, at most 4096

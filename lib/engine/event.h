@@ -45,8 +45,8 @@ struct Event {
   bool is_last = false;  // terminal for the request: exactly one event has it
   std::string text;
   std::vector<int32_t> tokens;
-  std::vector<float> logprobs;             // one per token, or empty where none were asked for
-  std::vector<TopLogprobs> top_logprobs;   // one per token, or empty where no alternatives were asked for
+  std::vector<float> logprobs;            // one per token, or empty where none were asked for
+  std::vector<TopLogprobs> top_logprobs;  // one per token, or empty where no alternatives were asked for
   FinishReason finish_reason = FinishReason::kNone;
   Status status;  // of kFailed
   Usage usage;    // of kFinished

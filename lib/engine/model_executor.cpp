@@ -12,7 +12,9 @@ namespace {
 class ModelExecutor : public StepExecutor {
  public:
   ModelExecutor(std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend)
-      : model_(std::move(model)), backend_(std::move(backend)), forward_(model_->spec(), model_->weights(), *backend_) {}
+      : model_(std::move(model)),
+        backend_(std::move(backend)),
+        forward_(model_->spec(), model_->weights(), *backend_) {}
 
   int32_t vocab_size() const override { return model_->spec().vocab_size; }
   int64_t max_context() const override { return model_->spec().max_position_embeddings; }
@@ -65,7 +67,8 @@ Result<std::shared_ptr<const EngineModel>> load_engine_model(ModelSource source,
   return make_engine_model(std::move(model), std::move(backend));
 }
 
-std::shared_ptr<const EngineModel> make_engine_model(std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend) {
+std::shared_ptr<const EngineModel> make_engine_model(std::shared_ptr<const Model> model,
+                                                     std::shared_ptr<Backend> backend) {
   auto engine = std::make_shared<EngineModel>();
   engine->tokenizer = model->tokenizer();
   auto chat_template = model->chat_template();

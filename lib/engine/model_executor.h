@@ -22,6 +22,7 @@ Result<std::shared_ptr<const EngineModel>> load_engine_model(ModelSource source,
                                                              LoadProgress progress = {});
 
 // The same for a model that was loaded onto `backend`, which it must not share with another.
-std::shared_ptr<const EngineModel> make_engine_model(std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend);
+std::shared_ptr<const EngineModel> make_engine_model(std::shared_ptr<const Model> model,
+                                                     std::shared_ptr<Backend> backend);
 
 }  // namespace headrace::engine

@@ -57,9 +57,9 @@ class OutputText {
   bool stopped_ = false;
   bool may_stop_ = false;
   bool finished_ = false;
-  std::string text_;        // certain
-  size_t num_taken_ = 0;    // bytes of text_ already in events
-  size_t num_pushed_ = 0;   // bytes that the detokenizer gave
+  std::string text_;       // certain
+  size_t num_taken_ = 0;   // bytes of text_ already in events
+  size_t num_pushed_ = 0;  // bytes that the detokenizer gave
   std::deque<HeldToken> held_;
 };
 

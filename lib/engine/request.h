@@ -21,7 +21,7 @@ struct RequestParams {
   SamplingParams sampling;      // its seed counts when has_seed; its num_logprobs is overwritten by num_logprobs below
   bool has_seed = false;        // otherwise a seed is drawn at each submit
   uint32_t n = 1;               // samples of the prompt
-  int32_t num_logprobs = -1;         // -1: none; 0: the sampled token's; k: and the k most likely
+  int32_t num_logprobs = -1;    // -1: none; 0: the sampled token's; k: and the k most likely
   int32_t num_prompt_logprobs = -1;  // the same for `prompt` (a session's earlier tokens are not scored)
   std::vector<std::string> stop_strings;
   std::vector<int32_t> stop_tokens;

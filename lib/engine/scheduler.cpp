@@ -126,8 +126,8 @@ Status Scheduler::Impl::check_prompt(const RequestParams& params, const Session:
                               kv_cache_->config().num_blocks * kv_cache_->block_size());
   }
   if (params.min_tokens > limit - size) {
-    return resource_exhausted("min_tokens", "{} tokens after a prompt of {} exceed the context of {}", params.min_tokens,
-                              size, limit);
+    return resource_exhausted("min_tokens", "{} tokens after a prompt of {} exceed the context of {}",
+                              params.min_tokens, size, limit);
   }
   return Status();
 }

@@ -269,12 +269,13 @@ Result<std::shared_ptr<Session>> Session::restore(std::shared_ptr<const EngineMo
     return failed_precondition(name, "the session is of another model");
   }
   const int32_t vocab_size = session->model_->executor->vocab_size();
-  const auto stray = std::find_if(record.tokens.begin(), record.tokens.end(),
-                                  [&](int32_t id) { return id < 0 || id >= vocab_size; });
+  const auto stray =
+      std::find_if(record.tokens.begin(), record.tokens.end(), [&](int32_t id) { return id < 0 || id >= vocab_size; });
   if (stray != record.tokens.end()) return malformed(name, "{} is no token id", *stray);
   HEADRACE_RETURN_IF_ERROR(session->check_room(static_cast<int64_t>(record.tokens.size())));
   for (auto& [role, content] : record.messages) {
-    if (text::utf8_invalid_offset(role) != std::string::npos || text::utf8_invalid_offset(content) != std::string::npos) {
+    if (text::utf8_invalid_offset(role) != std::string::npos ||
+        text::utf8_invalid_offset(content) != std::string::npos) {
       return malformed(name, "a message is not UTF-8");
     }
     session->messages_.push_back({std::move(role), std::move(content)});

@@ -134,12 +134,11 @@ Result<OpenedSessionFile> open_session_file(const std::shared_ptr<ByteSource>& s
     if (rest != 0) return malformed(name, "{} bytes follow the record", rest);
     return opened;
   }
-  opened.values = open_reader(
-      rest,
-      [source, start](uint64_t offset, std::byte* destination, uint64_t bytes) {
-        return source->read(start + offset, {destination, static_cast<size_t>(bytes)}).ok();
-      },
-      name, {});
+  opened.values = open_reader(rest,
+                              [source, start](uint64_t offset, std::byte* destination, uint64_t bytes) {
+                                return source->read(start + offset, {destination, static_cast<size_t>(bytes)}).ok();
+                              },
+                              name, {});
   return opened;
 }
 

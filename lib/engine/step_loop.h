@@ -45,8 +45,8 @@ class StepLoop {
   struct Entry {
     Sample* sample = nullptr;
     schedule::StepGrant grant;
-    int64_t start = 0;         // position of its first row
-    size_t first_logits = 0;   // index of its first row of logits
+    int64_t start = 0;        // position of its first row
+    size_t first_logits = 0;  // index of its first row of logits
     bool decoding = false;
   };
 
@@ -79,7 +79,8 @@ class StepLoop {
   std::unique_ptr<Sample> make_sample(LiveRequest& request, uint32_t index) const;
   static schedule::StepDemand demand_of(const Sample& sample);
   int64_t running_slots() const;
-  static Sample& sample_of(const schedule::Sequence& sequence, const std::map<uint64_t, std::shared_ptr<LiveRequest>>& all);
+  static Sample& sample_of(const schedule::Sequence& sequence,
+                           const std::map<uint64_t, std::shared_ptr<LiveRequest>>& all);
 
   const std::shared_ptr<const EngineModel> model_;
   const std::shared_ptr<KvCache> kv_cache_;

@@ -9,9 +9,7 @@
 namespace headrace {
 namespace {
 
-Status absent(std::string_view key) {
-  return not_found(quote_name(key), "the file has no such key");
-}
+Status absent(std::string_view key) { return not_found(quote_name(key), "the file has no such key"); }
 
 Status wrong_kind(std::string_view key, const GgufValue& value, std::string_view wanted) {
   const bool array = value.is_array();
@@ -54,9 +52,7 @@ Result<std::vector<T>> array(const GgufFile& file, std::string_view key, std::st
 
 constexpr std::string_view kAlignmentKey = "general.alignment";
 
-bool is_shard_key(std::string_view key) {
-  return key.starts_with("split.") || key == "general.alignment";
-}
+bool is_shard_key(std::string_view key) { return key.starts_with("split.") || key == "general.alignment"; }
 
 // Where the first part has an alignment of its own and a later one states none, writers disagree on whether
 // that part has the default or the first one's: its tensors could be read from the wrong place.
@@ -83,8 +79,8 @@ Status merge_metadata(GgufFile::Metadata* into, GgufFile::Metadata from, const s
     if (existing == into->end()) {
       into->insert(std::move(node));
     } else if (!(existing->second == node.mapped())) {
-      return malformed(quote_name(node.key()), "is {} here and {} in an earlier part",
-                       node.mapped().to_display(), existing->second.to_display())
+      return malformed(quote_name(node.key()), "is {} here and {} in an earlier part", node.mapped().to_display(),
+                       existing->second.to_display())
           .within(source_name);
     }
   }
@@ -112,8 +108,7 @@ Result<std::shared_ptr<GgufFile>> GgufFile::open(std::vector<std::shared_ptr<Byt
   std::vector<TensorEntry> tensors;
   for (size_t i = 0; i < headers.size(); ++i) {
     if (i > 0) {
-      HEADRACE_RETURN_IF_ERROR(
-          merge_metadata(&file->metadata_, std::move(headers[i].metadata), sources[i]->name()));
+      HEADRACE_RETURN_IF_ERROR(merge_metadata(&file->metadata_, std::move(headers[i].metadata), sources[i]->name()));
     }
     for (TensorEntry& entry : headers[i].tensors) {
       entry.source_index = static_cast<uint32_t>(i);
@@ -153,8 +148,7 @@ const GgufValue* GgufFile::find_metadata(std::string_view key) const {
 }
 
 Result<std::string> GgufFile::get_string(std::string_view key) const {
-  return scalar<std::string>(*this, key, "a string",
-                             [](const GgufValue& value) { return value.as_string(); });
+  return scalar<std::string>(*this, key, "a string", [](const GgufValue& value) { return value.as_string(); });
 }
 
 Result<uint64_t> GgufFile::get_u64(std::string_view key) const {

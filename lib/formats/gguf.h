@@ -61,7 +61,7 @@ class GgufValue {
   GgufType type_ = GgufType::kU8;
   GgufType element_type_ = GgufType::kU8;
   uint64_t count_ = 1;
-  std::vector<char> bytes_;  // the numbers as stored, or the strings' characters one after the other
+  std::vector<char> bytes_;                // the numbers as stored, or the strings' characters one after the other
   std::vector<std::string_view> strings_;  // into bytes_
 };
 

@@ -16,9 +16,8 @@ constexpr uint64_t kWindowBytes = 256 * 1024;
 // Ten times the largest vocabularies. It bounds the memory that a huge (perhaps sparse) file can make a
 // header take.
 constexpr uint64_t kMaxHeaderBytes = 256 << 20;
-constexpr uint64_t kMaxNameBytes =
-    65535;  // the specification's limit for keys; no writer's tensor names come near
-constexpr uint64_t kMaxDimensions = 8;  // writers use four
+constexpr uint64_t kMaxNameBytes = 65535;  // the specification's limit for keys; no writer's tensor names come near
+constexpr uint64_t kMaxDimensions = 8;     // writers use four
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMaxAlignment = 1 << 20;
 constexpr std::string_view kAlignmentKey = "general.alignment";
@@ -31,32 +30,24 @@ uint64_t number_bytes(GgufType type) {
   switch (type) {
     case GgufType::kU8:
     case GgufType::kI8:
-    case GgufType::kBool:
-      return 1;
+    case GgufType::kBool: return 1;
     case GgufType::kU16:
-    case GgufType::kI16:
-      return 2;
+    case GgufType::kI16: return 2;
     case GgufType::kU32:
     case GgufType::kI32:
-    case GgufType::kF32:
-      return 4;
+    case GgufType::kF32: return 4;
     case GgufType::kU64:
     case GgufType::kI64:
-    case GgufType::kF64:
-      return 8;
-    default:
-      return 0;
+    case GgufType::kF64: return 8;
+    default: return 0;
   }
 }
 
-std::string shape_text(const std::vector<uint64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
+std::string shape_text(const std::vector<uint64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 }  // namespace
 
-GgufParser::GgufParser(ByteSource& source)
-    : source_(source), limit_(std::min(source.size(), kMaxHeaderBytes)) {}
+GgufParser::GgufParser(ByteSource& source) : source_(source), limit_(std::min(source.size(), kMaxHeaderBytes)) {}
 
 Status GgufParser::read_bytes(void* destination, uint64_t size) {
   if (size > remaining()) {
@@ -87,8 +78,8 @@ Status GgufParser::append_string(Container* out, uint64_t max_bytes) {
   uint64_t length = 0;
   HEADRACE_RETURN_IF_ERROR(read_number(&length));
   if (length > remaining()) {
-    return malformed("", "a string of {} bytes at byte {} is longer than the {} bytes left", length,
-                     position_, remaining());
+    return malformed("", "a string of {} bytes at byte {} is longer than the {} bytes left", length, position_,
+                     remaining());
   }
   if (length > max_bytes) return malformed("", "a name of {} bytes is longer than {}", length, max_bytes);
   const size_t start = out->size();
@@ -122,8 +113,7 @@ Status GgufParser::read_elements(GgufType type, uint64_t count, GgufValue* value
   const uint64_t width = number_bytes(type);
   if (width == 0) return malformed("", "element type {} is unknown", static_cast<uint32_t>(type));
   if (count > remaining() / width) {
-    return malformed("", "{} elements of {} bytes cannot fit in the {} bytes left", count, width,
-                     remaining());
+    return malformed("", "{} elements of {} bytes cannot fit in the {} bytes left", count, width, remaining());
   }
   value->bytes_.resize(count * width);
   HEADRACE_RETURN_IF_ERROR(read_bytes(value->bytes_.data(), count * width));
@@ -192,12 +182,11 @@ Status GgufParser::read_tensor(TensorEntry* entry) {
   entry->dtype = *dtype;
   const DTypeInfo& info = dtype_info(*dtype);
   if (entry->shape.back() % static_cast<uint64_t>(info.block_size) != 0) {
-    return malformed("", "rows of {} elements are no whole number of {}'s blocks of {}", entry->shape.back(),
-                     info.name, info.block_size);
+    return malformed("", "rows of {} elements are no whole number of {}'s blocks of {}", entry->shape.back(), info.name,
+                     info.block_size);
   }
   const auto bytes = row_bytes(*dtype, *elements);
-  if (!bytes)
-    return malformed("", "shape {} of {} does not fit in 64 bits", shape_text(entry->shape), info.name);
+  if (!bytes) return malformed("", "shape {} of {} does not fit in 64 bits", shape_text(entry->shape), info.name);
   entry->bytes = *bytes;
   return Status();
 }
@@ -213,8 +202,8 @@ Status GgufParser::place_tensors(uint64_t alignment, std::vector<TensorEntry>* t
     const auto start = checked_add(*data_start, entry.offset);
     const auto end = start ? checked_add(*start, entry.bytes) : std::nullopt;
     if (!end || *end > source_.size()) {
-      return malformed(place, "needs {} bytes from data offset {} on: beyond the file's {} bytes",
-                       entry.bytes, entry.offset, source_.size());
+      return malformed(place, "needs {} bytes from data offset {} on: beyond the file's {} bytes", entry.bytes,
+                       entry.offset, source_.size());
     }
     entry.offset = *start;
   }
@@ -225,8 +214,7 @@ Status GgufParser::place_tensors(uint64_t alignment, std::vector<TensorEntry>* t
             [](const TensorEntry* a, const TensorEntry* b) { return a->offset < b->offset; });
   for (size_t i = 1; i < sorted.size(); ++i) {
     if (sorted[i]->offset < sorted[i - 1]->offset + sorted[i - 1]->bytes) {
-      return malformed(quote_name(sorted[i]->name), "overlaps the bytes of {}",
-                       quote_name(sorted[i - 1]->name));
+      return malformed(quote_name(sorted[i]->name), "overlaps the bytes of {}", quote_name(sorted[i - 1]->name));
     }
   }
   return Status();
@@ -239,14 +227,12 @@ Result<GgufHeader> GgufParser::parse() {
   uint64_t key_count = 0;
   const auto read_counts = [&]() -> Status {
     HEADRACE_RETURN_IF_ERROR(read_bytes(magic, sizeof magic));
-    if (std::memcmp(magic, "GGUF", 4) != 0)
-      return malformed("", "is no GGUF file: it does not start with 'GGUF'");
+    if (std::memcmp(magic, "GGUF", 4) != 0) return malformed("", "is no GGUF file: it does not start with 'GGUF'");
     HEADRACE_RETURN_IF_ERROR(read_number(&version));
     if ((version & 0xffff) == 0 && version != 0) {
       return unsupported("", "is a big-endian GGUF file; only little-endian ones are read");
     }
-    if (version != 2 && version != 3)
-      return unsupported("", "GGUF version {}; versions 2 and 3 are read", version);
+    if (version != 2 && version != 3) return unsupported("", "GGUF version {}; versions 2 and 3 are read", version);
     HEADRACE_RETURN_IF_ERROR(read_number(&tensor_count));
     HEADRACE_RETURN_IF_ERROR(read_number(&key_count));
     if (key_count > remaining() / kMinKeyBytes) {
@@ -271,8 +257,7 @@ Result<GgufHeader> GgufParser::parse() {
       return malformed(std::string(kAlignmentKey), "is a {}; it must be a u32", gguf_type_name(value.type()));
     }
     if (!std::has_single_bit(*number) || *number > kMaxAlignment) {
-      return malformed(std::string(kAlignmentKey), "is {}: not a power of two from 1 to {}", *number,
-                       kMaxAlignment);
+      return malformed(std::string(kAlignmentKey), "is {}: not a power of two from 1 to {}", *number, kMaxAlignment);
     }
     alignment = *number;
   }
@@ -281,8 +266,7 @@ Result<GgufHeader> GgufParser::parse() {
     TensorEntry entry;
     const Status name_status = append_string(&entry.name, kMaxNameBytes);
     if (!name_status.ok()) return name_status.within(fmt::format("tensor {} of {}", i + 1, tensor_count));
-    if (entry.name.empty())
-      return malformed(fmt::format("tensor {} of {}", i + 1, tensor_count), "has no name");
+    if (entry.name.empty()) return malformed(fmt::format("tensor {} of {}", i + 1, tensor_count), "has no name");
     const Status status = read_tensor(&entry);
     if (!status.ok()) return status.within(quote_name(entry.name));
     header.tensors.push_back(std::move(entry));

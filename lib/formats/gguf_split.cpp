@@ -83,8 +83,7 @@ Status order_shards(std::vector<std::shared_ptr<ByteSource>>* sources, std::vect
     const std::string& name = (*sources)[i]->name();
     if (!total.ok()) return total.status().within(name);
     if (*total && **total != tensors) {
-      return malformed(name + ": split.tensors.count", "is {}, but the files hold {} tensors", **total,
-                       tensors);
+      return malformed(name + ": split.tensors.count", "is {}, but the files hold {} tensors", **total, tensors);
     }
   }
   std::vector<std::shared_ptr<ByteSource>> ordered_sources;

@@ -29,24 +29,15 @@ Integer integer_of(T value) {
 
 std::optional<Integer> integer_at(GgufType type, const std::vector<char>& bytes, uint64_t i) {
   switch (type) {
-    case GgufType::kU8:
-      return integer_of(stored<uint8_t>(bytes, i));
-    case GgufType::kI8:
-      return integer_of(stored<int8_t>(bytes, i));
-    case GgufType::kU16:
-      return integer_of(stored<uint16_t>(bytes, i));
-    case GgufType::kI16:
-      return integer_of(stored<int16_t>(bytes, i));
-    case GgufType::kU32:
-      return integer_of(stored<uint32_t>(bytes, i));
-    case GgufType::kI32:
-      return integer_of(stored<int32_t>(bytes, i));
-    case GgufType::kU64:
-      return integer_of(stored<uint64_t>(bytes, i));
-    case GgufType::kI64:
-      return integer_of(stored<int64_t>(bytes, i));
-    default:
-      return std::nullopt;
+    case GgufType::kU8: return integer_of(stored<uint8_t>(bytes, i));
+    case GgufType::kI8: return integer_of(stored<int8_t>(bytes, i));
+    case GgufType::kU16: return integer_of(stored<uint16_t>(bytes, i));
+    case GgufType::kI16: return integer_of(stored<int16_t>(bytes, i));
+    case GgufType::kU32: return integer_of(stored<uint32_t>(bytes, i));
+    case GgufType::kI32: return integer_of(stored<int32_t>(bytes, i));
+    case GgufType::kU64: return integer_of(stored<uint64_t>(bytes, i));
+    case GgufType::kI64: return integer_of(stored<int64_t>(bytes, i));
+    default: return std::nullopt;
   }
 }
 
@@ -54,32 +45,19 @@ std::optional<Integer> integer_at(GgufType type, const std::vector<char>& bytes,
 
 std::string_view gguf_type_name(GgufType type) {
   switch (type) {
-    case GgufType::kU8:
-      return "u8";
-    case GgufType::kI8:
-      return "i8";
-    case GgufType::kU16:
-      return "u16";
-    case GgufType::kI16:
-      return "i16";
-    case GgufType::kU32:
-      return "u32";
-    case GgufType::kI32:
-      return "i32";
-    case GgufType::kF32:
-      return "f32";
-    case GgufType::kBool:
-      return "bool";
-    case GgufType::kString:
-      return "string";
-    case GgufType::kArray:
-      return "array";
-    case GgufType::kU64:
-      return "u64";
-    case GgufType::kI64:
-      return "i64";
-    case GgufType::kF64:
-      return "f64";
+    case GgufType::kU8: return "u8";
+    case GgufType::kI8: return "i8";
+    case GgufType::kU16: return "u16";
+    case GgufType::kI16: return "i16";
+    case GgufType::kU32: return "u32";
+    case GgufType::kI32: return "i32";
+    case GgufType::kF32: return "f32";
+    case GgufType::kBool: return "bool";
+    case GgufType::kString: return "string";
+    case GgufType::kArray: return "array";
+    case GgufType::kU64: return "u64";
+    case GgufType::kI64: return "i64";
+    case GgufType::kF64: return "f64";
   }
   return "unknown";
 }

@@ -61,8 +61,7 @@ Result<Scan> scan(std::string_view text, const std::string& name, const JsonOpti
       ++i;
     } else if (c == '[' || c == '{') {
       if (++depth > options.max_depth) {
-        return malformed(line_place(text, i, name), "more than {} nested arrays and objects",
-                         options.max_depth);
+        return malformed(line_place(text, i, name), "more than {} nested arrays and objects", options.max_depth);
       }
       ++i;
     } else if (c == ']' || c == '}') {
@@ -117,8 +116,7 @@ Result<Json> parse_as(std::string_view text, const std::string& name, const Json
     return json;
   } catch (const typename Json::parse_error& error) {
     const size_t byte = error.byte == 0 ? 0 : error.byte - 1;
-    return malformed(line_place(text, scanned.original(byte), name), "is no JSON: {}",
-                     quote_name(error.what(), 300));
+    return malformed(line_place(text, scanned.original(byte), name), "is no JSON: {}", quote_name(error.what(), 300));
   } catch (const typename Json::exception& error) {
     return malformed(name, "is no JSON: {}", quote_name(error.what(), 300));
   }

@@ -21,8 +21,7 @@ struct JsonOptions {
 };
 
 // kMalformed with place "<name>: line L, column C" (both from 1, columns in bytes).
-Result<nlohmann::json> parse_json(std::string_view text, const std::string& name,
-                                  const JsonOptions& options = {});
+Result<nlohmann::json> parse_json(std::string_view text, const std::string& name, const JsonOptions& options = {});
 
 // The same with members in the order of the text, which chat templates show.
 Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const std::string& name,

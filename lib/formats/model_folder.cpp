@@ -57,13 +57,11 @@ Status take_templates(const nlohmann::json& config, const std::string& file, Mod
     };
     const std::string* name = text_of("name");
     const std::string* text = text_of("template");
-    if (!name || !text)
-      return malformed(fmt::format("{}[{}]", place, i), "has no name and template that are texts");
+    if (!name || !text) return malformed(fmt::format("{}[{}]", place, i), "has no name and template that are texts");
     if (*name == "default") {
       if (folder->chat_template.empty()) folder->chat_template = *text;
     } else if (!folder->named_chat_templates.emplace(*name, *text).second) {
-      return malformed(fmt::format("{}[{}]", place, i), "'{}' is the name of two templates",
-                       quote_name(*name));
+      return malformed(fmt::format("{}[{}]", place, i), "'{}' is the name of two templates", quote_name(*name));
     }
   }
   return Status();
@@ -81,8 +79,7 @@ Status read_templates(const fs::path& root, ModelFolder* folder) {
   }
   // A template file replaces those of the configuration, as in transformers.
   if (jinja || !folder->named_chat_templates.empty()) return Status();
-  HEADRACE_RETURN_IF_ERROR(
-      take_templates(folder->tokenizer_config, (root / "tokenizer_config.json").string(), folder));
+  HEADRACE_RETURN_IF_ERROR(take_templates(folder->tokenizer_config, (root / "tokenizer_config.json").string(), folder));
   if (!folder->chat_template.empty()) return Status();
   HEADRACE_ASSIGN_OR_RETURN(const auto separate, read_json(root / "chat_template.json"));
   return take_templates(separate, (root / "chat_template.json").string(), folder);

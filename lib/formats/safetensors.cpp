@@ -49,14 +49,12 @@ Status read_entry(const Json& value, uint64_t body_bytes, TensorEntry* entry) {
   if (!offsets || offsets->size() != 2) return malformed("", "has no data_offsets that are two numbers");
   for (const Json& item : *shape) {
     const auto dimension = whole_number(item);
-    if (!dimension)
-      return malformed("", "shape {} has a dimension that is no whole number", quote_name(shape->dump()));
+    if (!dimension) return malformed("", "shape {} has a dimension that is no whole number", quote_name(shape->dump()));
     entry->shape.push_back(*dimension);
   }
   const auto begin = whole_number((*offsets)[0]);
   const auto end = whole_number((*offsets)[1]);
-  if (!begin || !end)
-    return malformed("", "data_offsets {} are no whole numbers", quote_name(offsets->dump()));
+  if (!begin || !end) return malformed("", "data_offsets {} are no whole numbers", quote_name(offsets->dump()));
   if (*begin > *end) return malformed("", "data_offsets begin at {} after their end {}", *begin, *end);
   if (*end > body_bytes) {
     return malformed("", "data_offsets end at {}, beyond the body's {} bytes", *end, body_bytes);
@@ -70,8 +68,7 @@ Status read_entry(const Json& value, uint64_t body_bytes, TensorEntry* entry) {
   entry->dtype = *known;
   const auto elements = num_elements(entry->shape);
   const auto bytes = elements ? row_bytes(*known, *elements) : std::nullopt;
-  if (!bytes)
-    return malformed("", "shape {} of {} does not fit in 64 bits", quote_name(shape->dump()), dtype_text);
+  if (!bytes) return malformed("", "shape {} of {} does not fit in 64 bits", quote_name(shape->dump()), dtype_text);
   if (*bytes != *end - *begin) {
     return malformed("", "shape {} of {} needs {} bytes, but data_offsets span {}", quote_name(shape->dump()),
                      dtype_text, *bytes, *end - *begin);
@@ -104,15 +101,12 @@ Status check_tiling(uint64_t body_bytes, std::vector<TensorEntry>* entries) {
 Status read_header(ByteSource& source, uint32_t source_index, std::vector<TensorEntry>* entries,
                    SafetensorsFile::Metadata* metadata) {
   uint64_t length = 0;
-  if (source.size() < sizeof length)
-    return malformed("header", "{} bytes are no safetensors file", source.size());
+  if (source.size() < sizeof length) return malformed("header", "{} bytes are no safetensors file", source.size());
   HEADRACE_RETURN_IF_ERROR(source.read(0, std::as_writable_bytes(std::span(&length, 1))));
   if (length > source.size() - sizeof length) {
-    return malformed("header", "its length {} is more than the {} bytes left", length,
-                     source.size() - sizeof length);
+    return malformed("header", "its length {} is more than the {} bytes left", length, source.size() - sizeof length);
   }
-  if (length > kMaxHeaderBytes)
-    return malformed("header", "its length {} is more than {}", length, kMaxHeaderBytes);
+  if (length > kMaxHeaderBytes) return malformed("header", "its length {} is more than {}", length, kMaxHeaderBytes);
   std::string text(length, '\0');
   HEADRACE_RETURN_IF_ERROR(source.read(sizeof length, std::as_writable_bytes(std::span(text))));
   JsonOptions options;
@@ -127,8 +121,7 @@ Status read_header(ByteSource& source, uint32_t source_index, std::vector<Tensor
     if (name == kMetadataKey) {
       if (!value.is_object()) return malformed(std::string(kMetadataKey), "is no object");
       for (const auto& [key, item] : value.items()) {
-        if (!item.is_string())
-          return malformed(fmt::format("{}.{}", kMetadataKey, quote_name(key)), "is no string");
+        if (!item.is_string()) return malformed(fmt::format("{}.{}", kMetadataKey, quote_name(key)), "is no string");
         metadata->emplace(key, item.get<std::string>());
       }
       continue;
@@ -176,8 +169,7 @@ Result<std::map<std::string, std::string>> read_index(const std::string& path) {
 
 }  // namespace
 
-Result<std::shared_ptr<SafetensorsFile>> SafetensorsFile::open(
-    std::vector<std::shared_ptr<ByteSource>> sources) {
+Result<std::shared_ptr<SafetensorsFile>> SafetensorsFile::open(std::vector<std::shared_ptr<ByteSource>> sources) {
   if (sources.empty()) return invalid_argument("sources", "none were given");
   std::shared_ptr<SafetensorsFile> file(new SafetensorsFile());
   std::vector<TensorEntry> entries;
@@ -195,8 +187,7 @@ Result<std::shared_ptr<SafetensorsFile>> SafetensorsFile::open_path(const std::s
   return open({std::move(source)});
 }
 
-Result<std::shared_ptr<SafetensorsFile>> SafetensorsFile::open_folder(const std::string& folder,
-                                                                      bool use_mmap) {
+Result<std::shared_ptr<SafetensorsFile>> SafetensorsFile::open_folder(const std::string& folder, bool use_mmap) {
   const std::filesystem::path root(folder);
   const std::string index_path = (root / "model.safetensors.index.json").string();
   std::error_code error;
@@ -223,14 +214,14 @@ Result<std::shared_ptr<SafetensorsFile>> SafetensorsFile::open_folder(const std:
     const TensorEntry* entry = file->find(name);
     if (!entry) return malformed(quote_name(name), "is listed in {} but in no shard", index_path);
     if (shard_names[entry->source_index] != shard) {
-      return malformed(quote_name(name), "lies in {}, but {} says {}", shard_names[entry->source_index],
-                       index_path, shard);
+      return malformed(quote_name(name), "lies in {}, but {} says {}", shard_names[entry->source_index], index_path,
+                       shard);
     }
   }
   for (const TensorEntry& entry : file->tensors()) {
     if (!index.contains(entry.name)) {
-      return malformed(quote_name(entry.name), "lies in {} but is not listed in {}",
-                       shard_names[entry.source_index], index_path);
+      return malformed(quote_name(entry.name), "lies in {} but is not listed in {}", shard_names[entry.source_index],
+                       index_path);
     }
   }
   return file;

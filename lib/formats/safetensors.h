@@ -19,8 +19,7 @@ class SafetensorsFile : public TensorFile {
   static Result<std::shared_ptr<SafetensorsFile>> open_path(const std::string& path, bool use_mmap = false);
   // A folder with model.safetensors.index.json (each tensor must lie in the shard the index says, and each
   // shard must hold only what the index lists) or model.safetensors. kNotFound when it has neither.
-  static Result<std::shared_ptr<SafetensorsFile>> open_folder(const std::string& folder,
-                                                              bool use_mmap = false);
+  static Result<std::shared_ptr<SafetensorsFile>> open_folder(const std::string& folder, bool use_mmap = false);
 
   // The __metadata__ of the sources; where two differ, the first one's value.
   const Metadata& metadata() const { return metadata_; }

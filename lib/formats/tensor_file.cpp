@@ -46,8 +46,7 @@ const std::byte* TensorFile::mapped(const TensorEntry& entry) const {
   return base ? base + entry.offset : nullptr;
 }
 
-Status TensorFile::set_tensors(std::vector<std::shared_ptr<ByteSource>> sources,
-                               std::vector<TensorEntry> tensors) {
+Status TensorFile::set_tensors(std::vector<std::shared_ptr<ByteSource>> sources, std::vector<TensorEntry> tensors) {
   sources_ = std::move(sources);
   tensors_ = std::move(tensors);
   index_.clear();
@@ -56,13 +55,12 @@ Status TensorFile::set_tensors(std::vector<std::shared_ptr<ByteSource>> sources,
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const TensorEntry& entry = tensors_[i];
     if (entry.source_index >= sources_.size()) {
-      return internal_error(quote_name(entry.name), "lies in source {} of {}", entry.source_index,
-                            sources_.size());
+      return internal_error(quote_name(entry.name), "lies in source {} of {}", entry.source_index, sources_.size());
     }
     const ByteSource& source = *sources_[entry.source_index];
     if (entry.offset > source.size() || entry.bytes > source.size() - entry.offset) {
-      return malformed(quote_name(entry.name), "needs {} bytes from {} on, beyond the {} bytes of {}",
-                       entry.bytes, entry.offset, source.size(), source.name());
+      return malformed(quote_name(entry.name), "needs {} bytes from {} on, beyond the {} bytes of {}", entry.bytes,
+                       entry.offset, source.size(), source.name());
     }
     const auto [it, inserted] = index_.emplace(entry.name, i);
     if (!inserted) {

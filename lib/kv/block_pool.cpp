@@ -20,8 +20,7 @@ Status BlockPool::allocate(const std::vector<KvLayout>& layers, int32_t num_bloc
     const auto size = checked_mul<uint64_t>(layout.block_bytes(), static_cast<uint64_t>(num_blocks));
     const auto sum = size ? checked_add<uint64_t>(total, *size) : size;
     if (!sum || *sum > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return invalid_argument("num_blocks", "{} blocks of {} bytes overflow", num_blocks,
-                              layout.block_bytes());
+      return invalid_argument("num_blocks", "{} blocks of {} bytes overflow", num_blocks, layout.block_bytes());
     }
     total = *sum;
   }
@@ -112,8 +111,7 @@ Result<std::vector<int32_t>> BlockPool::checked_free_list() const {
   int32_t previous = -1;
   for (int32_t block = head_; block >= 0; block = states_[static_cast<size_t>(block)].next) {
     const State& s = states_[static_cast<size_t>(block)];
-    if (s.references != 0)
-      return internal_error("kv cache", "free block {} has {} holders", block, s.references);
+    if (s.references != 0) return internal_error("kv cache", "free block {} has {} holders", block, s.references);
     if (s.previous != previous) return internal_error("kv cache", "free block {} has a broken link", block);
     if (list.size() == states_.size()) return internal_error("kv cache", "the free list runs in a circle");
     list.push_back(block);
@@ -126,8 +124,7 @@ Result<std::vector<int32_t>> BlockPool::checked_free_list() const {
     unheld += s.references == 0 ? 1 : 0;
   }
   if (unheld != free_blocks_ || unheld != static_cast<int64_t>(list.size())) {
-    return internal_error("kv cache", "{} blocks are unheld, {} listed, {} counted", unheld, list.size(),
-                          free_blocks_);
+    return internal_error("kv cache", "{} blocks are unheld, {} listed, {} counted", unheld, list.size(), free_blocks_);
   }
   return list;
 }

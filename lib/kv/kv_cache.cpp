@@ -28,13 +28,13 @@ Status validate(const KvCacheConfig& config) {
       return invalid_argument("layers", "differ in KV type or block size");
     }
     if (layout.block_size <= 0 || layout.block_size % kKvTile != 0 || layout.block_size > kMaxDimension) {
-      return invalid_argument("block_size", "{} is not a multiple of {} in [{}, {}]", layout.block_size,
-                              kKvTile, kKvTile, kMaxDimension);
+      return invalid_argument("block_size", "{} is not a multiple of {} in [{}, {}]", layout.block_size, kKvTile,
+                              kKvTile, kMaxDimension);
     }
     if (layout.num_kv_heads <= 0 || layout.num_kv_heads > kMaxDimension || layout.head_dim <= 0 ||
         layout.head_dim > kMaxDimension) {
-      return invalid_argument("layers", "{} KV heads of {} are not in [1, {}]", layout.num_kv_heads,
-                              layout.head_dim, kMaxDimension);
+      return invalid_argument("layers", "{} KV heads of {} are not in [1, {}]", layout.num_kv_heads, layout.head_dim,
+                              kMaxDimension);
     }
   }
   if (config.num_blocks <= 0 || config.num_blocks > std::numeric_limits<int32_t>::max()) {
@@ -47,9 +47,7 @@ Status validate(const KvCacheConfig& config) {
 
 struct KvCache::Impl {
   explicit Impl(KvCacheConfig given)
-      : config(std::move(given)),
-        block_size(config.layers[0].block_size),
-        index(0, block_size, config.hash_mask) {}
+      : config(std::move(given)), block_size(config.layers[0].block_size), index(0, block_size, config.hash_mask) {}
 
   int64_t blocks_for(int64_t num_tokens) const {
     return num_tokens / block_size + (num_tokens % block_size != 0 ? 1 : 0);
@@ -129,12 +127,8 @@ Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config) {
   }
 }
 
-const KvCacheConfig& KvCache::config() const {
-  return impl_->config;
-}
-int32_t KvCache::block_size() const {
-  return impl_->block_size;
-}
+const KvCacheConfig& KvCache::config() const { return impl_->config; }
+int32_t KvCache::block_size() const { return impl_->block_size; }
 
 KvCacheStats KvCache::stats() const {
   const std::lock_guard lock(impl_->mutex);
@@ -149,9 +143,7 @@ KvCacheStats KvCache::stats() const {
   return stats;
 }
 
-std::byte* KvCache::layer_data(int32_t layer) {
-  return impl_->pool.layer_data(static_cast<size_t>(layer));
-}
+std::byte* KvCache::layer_data(int32_t layer) { return impl_->pool.layer_data(static_cast<size_t>(layer)); }
 
 KvSequence KvCache::new_sequence(std::string salt) {
   KvSequence sequence;
@@ -189,8 +181,7 @@ int64_t KvCache::match_prefix(KvSequence& sequence, std::span<const int32_t> tok
 }
 
 Status KvCache::reserve(KvSequence& sequence, int64_t num_tokens) {
-  if (sequence.cache_.get() != this)
-    return invalid_argument("kv cache", "the sequence belongs to another cache");
+  if (sequence.cache_.get() != this) return invalid_argument("kv cache", "the sequence belongs to another cache");
   if (num_tokens <= sequence.num_tokens_) return Status();
   const int64_t wanted = impl_->blocks_for(num_tokens);
   const auto held = static_cast<int64_t>(sequence.block_ids_.size());
@@ -198,13 +189,13 @@ Status KvCache::reserve(KvSequence& sequence, int64_t num_tokens) {
 
   const std::lock_guard lock(impl_->mutex);
   const auto last = static_cast<size_t>(sequence.num_tokens_ / impl_->block_size);
-  const bool copies = sequence.num_tokens_ % impl_->block_size != 0 &&
-                      (impl_->pool.references(sequence.block_ids_[last]) > 1 ||
-                       impl_->index.contains(sequence.block_ids_[last]));
+  const bool copies =
+      sequence.num_tokens_ % impl_->block_size != 0 &&
+      (impl_->pool.references(sequence.block_ids_[last]) > 1 || impl_->index.contains(sequence.block_ids_[last]));
   const int64_t needed = added + (copies ? 1 : 0);
   if (needed > impl_->pool.free_blocks()) {
-    return resource_exhausted("kv cache", "{} blocks are needed, {} of {} are free", needed,
-                              impl_->pool.free_blocks(), impl_->pool.num_blocks());
+    return resource_exhausted("kv cache", "{} blocks are needed, {} of {} are free", needed, impl_->pool.free_blocks(),
+                              impl_->pool.num_blocks());
   }
   if (wanted > static_cast<int64_t>(sequence.block_ids_.capacity())) {
     try {
@@ -228,13 +219,11 @@ int64_t KvCache::slot(const KvSequence& sequence, int64_t position) const {
 }
 
 Status KvCache::commit(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t num_tokens) {
-  if (sequence.cache_.get() != this)
-    return invalid_argument("kv cache", "the sequence belongs to another cache");
+  if (sequence.cache_.get() != this) return invalid_argument("kv cache", "the sequence belongs to another cache");
   const int64_t room = static_cast<int64_t>(sequence.block_ids_.size()) * impl_->block_size;
-  if (num_tokens < sequence.num_tokens_ || num_tokens > room ||
-      num_tokens > static_cast<int64_t>(token_ids.size())) {
-    return invalid_argument("kv cache", "{} positions committed, {} stored, room for {}, {} tokens",
-                            num_tokens, sequence.num_tokens_, room, token_ids.size());
+  if (num_tokens < sequence.num_tokens_ || num_tokens > room || num_tokens > static_cast<int64_t>(token_ids.size())) {
+    return invalid_argument("kv cache", "{} positions committed, {} stored, room for {}, {} tokens", num_tokens,
+                            sequence.num_tokens_, room, token_ids.size());
   }
   if (!impl_->config.prefix_index) {
     sequence.num_tokens_ = num_tokens;
@@ -247,8 +236,8 @@ Status KvCache::commit(KvSequence& sequence, std::span<const int32_t> token_ids,
                            : kv::PrefixIndex::root_hash(impl_->config.identity, *sequence.salt_);
   int32_t parent = first > 0 ? sequence.block_ids_[first - 1] : -1;
   for (; (published + 1) * impl_->block_size <= num_tokens; ++published) {
-    const auto tokens = token_ids.subspan(static_cast<size_t>(published * impl_->block_size),
-                                          static_cast<size_t>(impl_->block_size));
+    const auto tokens =
+        token_ids.subspan(static_cast<size_t>(published * impl_->block_size), static_cast<size_t>(impl_->block_size));
     int32_t& own = sequence.block_ids_[static_cast<size_t>(published)];
     hash = impl_->index.child_hash(hash, tokens);
     const int32_t found = impl_->index.find(hash, parent, tokens, *sequence.salt_);
@@ -291,9 +280,7 @@ void KvCache::rewind(KvSequence& sequence, int64_t num_tokens) {
   impl_->drop_from(sequence.block_ids_, impl_->blocks_for(sequence.num_tokens_));
 }
 
-void KvCache::release(KvSequence& sequence) {
-  rewind(sequence, 0);
-}
+void KvCache::release(KvSequence& sequence) { rewind(sequence, 0); }
 
 void KvCache::clear_prefix_index() {
   const std::lock_guard lock(impl_->mutex);
@@ -307,13 +294,10 @@ void KvCache::clear_prefix_index() {
   }
 }
 
-Status KvCache::save(const KvSequence& sequence, std::span<const int32_t> token_ids,
-                     const WriteCallback& write) const {
-  if (sequence.cache_.get() != this)
-    return invalid_argument("kv cache", "the sequence belongs to another cache");
+Status KvCache::save(const KvSequence& sequence, std::span<const int32_t> token_ids, const WriteCallback& write) const {
+  if (sequence.cache_.get() != this) return invalid_argument("kv cache", "the sequence belongs to another cache");
   if (static_cast<int64_t>(token_ids.size()) < sequence.num_tokens_) {
-    return invalid_argument("token_ids", "{} tokens for {} stored positions", token_ids.size(),
-                            sequence.num_tokens_);
+    return invalid_argument("token_ids", "{} tokens for {} stored positions", token_ids.size(), sequence.num_tokens_);
   }
   const auto block = [&](int64_t index, size_t layer) {
     const size_t bytes = impl_->config.layers[layer].block_bytes();
@@ -342,9 +326,7 @@ Result<KvCache::Restored> KvCache::restore(ByteSource& source, std::string salt)
   return restored;
 }
 
-Status KvCache::check_invariants() const {
-  return check_invariants({});
-}
+Status KvCache::check_invariants() const { return check_invariants({}); }
 
 Status KvCache::check_invariants(std::span<const KvSequence* const> all_sequences) const {
   const std::lock_guard lock(impl_->mutex);
@@ -369,8 +351,7 @@ Status KvCache::check_invariants(std::span<const KvSequence* const> all_sequence
     if (!index.contains(block) || index.parent(block) < 0) continue;
     const int32_t parent = index.parent(block);
     if (pool.references(block) > pool.references(parent) ||
-        (pool.references(block) == 0 &&
-         rank[static_cast<size_t>(block)] >= rank[static_cast<size_t>(parent)] &&
+        (pool.references(block) == 0 && rank[static_cast<size_t>(block)] >= rank[static_cast<size_t>(parent)] &&
          pool.references(parent) == 0)) {
       return internal_error("kv cache", "block {} would outlive its parent {}", block, parent);
     }
@@ -383,8 +364,7 @@ Status KvCache::check_invariants(std::span<const KvSequence* const> all_sequence
     const auto held = static_cast<int64_t>(sequence->block_ids_.size());
     const int64_t stored = impl_->blocks_for(sequence->num_tokens_);
     const int64_t full = sequence->num_tokens_ / impl_->block_size;
-    if (stored > held)
-      return internal_error("kv cache", "{} tokens lie in {} blocks", sequence->num_tokens_, held);
+    if (stored > held) return internal_error("kv cache", "{} tokens lie in {} blocks", sequence->num_tokens_, held);
     if (sequence->num_published_ != (impl_->config.prefix_index ? full : 0)) {
       return internal_error("kv cache", "{} of {} full blocks are published", sequence->num_published_, full);
     }

@@ -115,8 +115,7 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   // Writes the stored positions, their tokens and a checksum, in a form that names its layout version, the
   // identity and the layers' layouts (kv/kv_file.h). `write` appends bytes and reports failure.
   using WriteCallback = std::function<Status(std::span<const std::byte>)>;
-  Status save(const KvSequence& sequence, std::span<const int32_t> token_ids,
-              const WriteCallback& write) const;
+  Status save(const KvSequence& sequence, std::span<const int32_t> token_ids, const WriteCallback& write) const;
   // Reads such a file into a new sequence and gives its tokens. kMalformed for damage (checksum, truncation),
   // kFailedPrecondition for another model, layout or version, kResourceExhausted when the pool has too few
   // blocks. Takes nothing from the pool when it fails. The blocks are published under `salt`: files that

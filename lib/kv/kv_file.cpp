@@ -60,8 +60,7 @@ std::optional<uint64_t> file_bytes(const std::vector<KvLayout>& layers, uint64_t
   const auto tokens = checked_mul<uint64_t>(num_tokens, 4);
   if (!payload || !tokens) return std::nullopt;
   const auto body = checked_add<uint64_t>(*payload, *tokens);
-  return body ? checked_add<uint64_t>(*body, kPreludeBytes + kLayerBytes * layers.size() + kChecksumBytes)
-              : body;
+  return body ? checked_add<uint64_t>(*body, kPreludeBytes + kLayerBytes * layers.size() + kChecksumBytes) : body;
 }
 
 std::optional<std::vector<std::byte>> make_buffer(size_t size) {
@@ -105,8 +104,8 @@ void zero_block_tail(const KvLayout& layout, std::span<std::byte> block, int32_t
   }
 }
 
-Status write_kv_file(const std::vector<KvLayout>& layers, const Hash128& identity,
-                     std::span<const int32_t> token_ids, const KvFileBlock& block, const KvFileWrite& write) {
+Status write_kv_file(const std::vector<KvLayout>& layers, const Hash128& identity, std::span<const int32_t> token_ids,
+                     const KvFileBlock& block, const KvFileWrite& write) {
   const KvLayout& first = layers[0];
   const uint64_t num_tokens = token_ids.size();
   const auto total = file_bytes(layers, num_tokens);
@@ -176,8 +175,7 @@ Result<KvFileReader> KvFileReader::open(ByteSource& source, const std::vector<Kv
   // The prelude is whole, so a difference from here on is another file and no damage, until the body says
   // otherwise.
   if (get<uint64_t>(&prelude[56]) != source.size()) {
-    return malformed(name, "there are {} bytes, the header says {}", source.size(),
-                     get<uint64_t>(&prelude[56]));
+    return malformed(name, "there are {} bytes, the header says {}", source.size(), get<uint64_t>(&prelude[56]));
   }
   const KvLayout& first = layers[0];
   if (const auto version = get<uint32_t>(&prelude[8]); version != kKvFileVersion) {
@@ -196,12 +194,12 @@ Result<KvFileReader> KvFileReader::open(ByteSource& source, const std::vector<Kv
     return malformed(name, "the header names KV type {}", dtype);
   }
   if (dtype != static_cast<uint32_t>(first.dtype)) {
-    return failed_precondition(name, "holds {} values, the cache {}",
-                               kv_dtype_name(static_cast<KvDType>(dtype)), kv_dtype_name(first.dtype));
+    return failed_precondition(name, "holds {} values, the cache {}", kv_dtype_name(static_cast<KvDType>(dtype)),
+                               kv_dtype_name(first.dtype));
   }
   if (block_size != static_cast<uint32_t>(first.block_size) || num_layers != layers.size()) {
-    return failed_precondition(name, "holds {} layers in blocks of {} tokens, the cache {} in blocks of {}",
-                               num_layers, block_size, layers.size(), first.block_size);
+    return failed_precondition(name, "holds {} layers in blocks of {} tokens, the cache {} in blocks of {}", num_layers,
+                               block_size, layers.size(), first.block_size);
   }
   if (source.size() - kPreludeBytes - kChecksumBytes < kLayerBytes * layers.size()) {
     return malformed(name, "ends inside the table of {} layers", num_layers);
@@ -239,8 +237,7 @@ Result<KvFileReader> KvFileReader::open(ByteSource& source, const std::vector<Kv
   for (uint64_t offset = 0; offset < end;) {
     // A read ends at the payload's edge, so that the payload has a hash of its own.
     const uint64_t edge = offset < reader.payload_offset_ ? reader.payload_offset_ : end;
-    const auto part =
-        std::span(*buffer).first(static_cast<size_t>(std::min<uint64_t>(kReadBytes, edge - offset)));
+    const auto part = std::span(*buffer).first(static_cast<size_t>(std::min<uint64_t>(kReadBytes, edge - offset)));
     HEADRACE_RETURN_IF_ERROR(source.read(offset, part));
     whole.update(part);
     if (offset >= reader.payload_offset_) payload.update(part);

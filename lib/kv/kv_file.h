@@ -35,16 +35,15 @@ using KvFileMutableBlock = std::function<std::span<std::byte>(int64_t index, siz
 
 // Layers are not empty and share dtype and block size. The first failure of `write` ends the writing and is
 // returned; kOutOfMemory when there is no memory for one block.
-Status write_kv_file(const std::vector<KvLayout>& layers, const Hash128& identity,
-                     std::span<const int32_t> token_ids, const KvFileBlock& block, const KvFileWrite& write);
+Status write_kv_file(const std::vector<KvLayout>& layers, const Hash128& identity, std::span<const int32_t> token_ids,
+                     const KvFileBlock& block, const KvFileWrite& write);
 
 // A file whose checksums, sizes and fit to a cache have been verified.
 class KvFileReader {
  public:
   // Reads the whole source once, with memory for a few hundred KiB at most. kMalformed for damage,
   // kFailedPrecondition for another version, identity or layout. The source must outlive the reader.
-  static Result<KvFileReader> open(ByteSource& source, const std::vector<KvLayout>& layers,
-                                   const Hash128& identity);
+  static Result<KvFileReader> open(ByteSource& source, const std::vector<KvLayout>& layers, const Hash128& identity);
 
   int64_t num_tokens() const { return num_tokens_; }
   Result<std::vector<int32_t>> read_token_ids() const;

@@ -59,8 +59,7 @@ void PrefixIndex::insert(int32_t block, const Hash128& hash, int32_t parent, std
   node.children = 0;
   node.published = true;
   first = block;
-  std::ranges::copy(tokens,
-                    tokens_.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(block) * block_size_));
+  std::ranges::copy(tokens, tokens_.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(block) * block_size_));
   ++size_;
 }
 
@@ -81,13 +80,10 @@ Status PrefixIndex::check(const Hash128& identity) const {
     for (int32_t block = buckets_[i]; block >= 0; block = nodes_[static_cast<size_t>(block)].next) {
       const Node& node = nodes_[static_cast<size_t>(block)];
       if (++linked > size_) return internal_error("prefix index", "a bucket runs in a circle");
-      if (!node.published)
-        return internal_error("prefix index", "block {} is linked and not published", block);
-      if (bucket(node.hash) != i)
-        return internal_error("prefix index", "block {} is in the wrong bucket", block);
+      if (!node.published) return internal_error("prefix index", "block {} is linked and not published", block);
+      if (bucket(node.hash) != i) return internal_error("prefix index", "block {} is in the wrong bucket", block);
       if (node.parent >= 0 && !contains(node.parent)) {
-        return internal_error("prefix index", "the parent {} of block {} is not published", node.parent,
-                              block);
+        return internal_error("prefix index", "the parent {} of block {} is not published", node.parent, block);
       }
       if ((node.parent < 0) != (node.salt != nullptr)) {
         return internal_error("prefix index", "block {} has a salt in the wrong place", block);
@@ -102,8 +98,7 @@ Status PrefixIndex::check(const Hash128& identity) const {
       if (node.parent >= 0) ++children[static_cast<size_t>(node.parent)];
     }
   }
-  if (linked != size_)
-    return internal_error("prefix index", "{} blocks are linked, {} counted", linked, size_);
+  if (linked != size_) return internal_error("prefix index", "{} blocks are linked, {} counted", linked, size_);
   for (size_t block = 0; block < nodes_.size(); ++block) {
     if (nodes_[block].children != children[block]) {
       return internal_error("prefix index", "block {} has {} children, counted {}", block, children[block],

@@ -35,11 +35,9 @@ class PrefixIndex {
   // tokens [block_size]; parent -1 for the first block of a sequence, whose hash is then root_hash's.
   Hash128 child_hash(const Hash128& parent_hash, std::span<const int32_t> tokens) const;
   // The block with these tokens after `parent`, or -1.
-  int32_t find(const Hash128& hash, int32_t parent, std::span<const int32_t> tokens,
-               const std::string& salt) const;
+  int32_t find(const Hash128& hash, int32_t parent, std::span<const int32_t> tokens, const std::string& salt) const;
   // Adds a block that is not in the index and whose contents are not either; parent is -1 or in the index.
-  void insert(int32_t block, const Hash128& hash, int32_t parent, std::span<const int32_t> tokens,
-              const Salt& salt);
+  void insert(int32_t block, const Hash128& hash, int32_t parent, std::span<const int32_t> tokens, const Salt& salt);
   // Takes a block without children out.
   void erase(int32_t block);
 

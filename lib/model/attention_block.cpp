@@ -16,8 +16,8 @@ void project_inputs(const StepContext& step, const GqaWeights& weights) {
   step.backend.linear(params);
 }
 
-void rotate_and_store(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights,
-                      const Batch& batch, const KvLayout& layout, std::byte* cache) {
+void rotate_and_store(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights, const Batch& batch,
+                      const KvLayout& layout, std::byte* cache) {
   RopeStoreParams params;
   params.q = step.work.q.data();
   params.k = step.work.k.data();

@@ -8,12 +8,11 @@
 namespace headrace {
 
 struct Batch {
-  std::vector<int32_t> token_ids;    // [num_tokens]
-  std::vector<int32_t> positions;    // [num_tokens] index in the row's sequence, also the rotary position
-  std::vector<int32_t> query_start;  // [num_seqs + 1] rows of each sequence, first 0, last num_tokens
-  std::vector<const int32_t*>
-      block_tables;            // [num_seqs] ids of the sequence's blocks, enough for its last position
-  std::vector<int64_t> slots;  // [num_tokens] block_id * block_size + offset where the row's key and value go
+  std::vector<int32_t> token_ids;            // [num_tokens]
+  std::vector<int32_t> positions;            // [num_tokens] index in the row's sequence, also the rotary position
+  std::vector<int32_t> query_start;          // [num_seqs + 1] rows of each sequence, first 0, last num_tokens
+  std::vector<const int32_t*> block_tables;  // [num_seqs] ids of the sequence's blocks, enough for its last position
+  std::vector<int64_t> slots;        // [num_tokens] block_id * block_size + offset where the row's key and value go
   std::vector<int32_t> logits_rows;  // rows whose logits are wanted, ascending
 
   int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }

@@ -38,13 +38,11 @@ Result<int64_t> ConfigReader::integer(std::string_view key, int64_t low, int64_t
   if (value == nullptr) return malformed(place_of(key), "missing");
   const std::optional<int64_t> number = as_integer(*value);
   if (!number) return malformed(place_of(key), "not a whole number");
-  if (*number < low || *number > high)
-    return malformed(place_of(key), "{} is outside [{}, {}]", *number, low, high);
+  if (*number < low || *number > high) return malformed(place_of(key), "{} is outside [{}, {}]", *number, low, high);
   return *number;
 }
 
-Result<int64_t> ConfigReader::integer_or(std::string_view key, int64_t low, int64_t high,
-                                         int64_t fallback) const {
+Result<int64_t> ConfigReader::integer_or(std::string_view key, int64_t low, int64_t high, int64_t fallback) const {
   if (!has(key)) return fallback;
   return integer(key, low, high);
 }
@@ -121,8 +119,8 @@ Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default
   HEADRACE_RETURN_IF_ERROR(rope.only("mrope_section", nullptr));
   if (out.scaling.type == "default") return out;
   if (out.scaling.type != "linear" && out.scaling.type != "llama3" && out.scaling.type != "yarn") {
-    return unsupported(rope.place_of("rope_type"),
-                       "unknown rope type '{}' (known: default, linear, llama3, yarn)", out.scaling.type);
+    return unsupported(rope.place_of("rope_type"), "unknown rope type '{}' (known: default, linear, llama3, yarn)",
+                       out.scaling.type);
   }
   RopeScaling& scaling = out.scaling;
   if (!rope.has("factor") && scaling.type != "yarn") return malformed(rope.place_of("factor"), "missing");
@@ -157,8 +155,7 @@ Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default
   return out;
 }
 
-Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta,
-                             int64_t max_position_embeddings) {
+Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta, int64_t max_position_embeddings) {
   HEADRACE_RETURN_IF_ERROR(config.only("partial_rotary_factor", 1.0));
   HEADRACE_RETURN_IF_ERROR(config.only("rope_interleaved", false));
   HEADRACE_ASSIGN_OR_RETURN(const double theta, config.number_or("rope_theta", default_theta));
@@ -166,8 +163,7 @@ Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta,
   if (newer && config.has("rope_scaling")) {
     return malformed(config.place_of("rope_scaling"), "given beside rope_parameters");
   }
-  HEADRACE_ASSIGN_OR_RETURN(const ConfigReader rope,
-                            config.object(newer ? "rope_parameters" : "rope_scaling"));
+  HEADRACE_ASSIGN_OR_RETURN(const ConfigReader rope, config.object(newer ? "rope_parameters" : "rope_scaling"));
   // Some configs keep the pretrained length outside; it then wins, as in transformers.
   HEADRACE_ASSIGN_OR_RETURN(const int64_t outer_length,
                             config.integer_or("original_max_position_embeddings", 1, INT32_MAX, 0));

@@ -57,8 +57,7 @@ Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default
                                         int64_t max_position_embeddings);
 
 // rope_parameters of the newer style, or rope_theta with rope_scaling of the older one.
-Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta,
-                             int64_t max_position_embeddings);
+Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta, int64_t max_position_embeddings);
 
 // "silu", "gelu_pytorch_tanh", ...
 Result<Activation> read_activation(const ConfigReader& config, std::string_view key, std::string fallback);

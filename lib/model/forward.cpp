@@ -19,17 +19,15 @@ struct Widths {
       const auto& attention = std::get<GqaAttention>(layer.attention);
       q = std::max(q, int64_t{attention.num_heads} * attention.head_dim);
       kv = std::max(kv, int64_t{attention.num_kv_heads} * attention.head_dim);
-      intermediate =
-          std::max<int64_t>(intermediate, std::get<DenseFeedForward>(layer.feed_forward).intermediate_size);
+      intermediate = std::max<int64_t>(intermediate, std::get<DenseFeedForward>(layer.feed_forward).intermediate_size);
     }
   }
   int64_t total() const { return 3 * hidden + 2 * q + 2 * kv + 2 * intermediate; }
 };
 
 bool has_post_norms(const ModelSpec& spec) {
-  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
-    return layer.post_attention_norm || layer.post_feed_forward_norm;
-  });
+  return std::any_of(spec.layers.begin(), spec.layers.end(),
+                     [](const LayerSpec& layer) { return layer.post_attention_norm || layer.post_feed_forward_norm; });
 }
 
 }  // namespace
@@ -68,45 +66,37 @@ Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
   if (layouts.empty() || layouts != kv_layouts(spec_, layouts[0].dtype, layouts[0].block_size)) {
     return invalid_argument("cache", "its layouts are not those of the model");
   }
-  if (static_cast<int64_t>(batch.positions.size()) != rows)
-    return invalid_argument("positions", "not one per token");
+  if (static_cast<int64_t>(batch.positions.size()) != rows) return invalid_argument("positions", "not one per token");
   if (static_cast<int64_t>(batch.slots.size()) != rows) return invalid_argument("slots", "not one per token");
   if (batch.query_start.size() != batch.block_tables.size() + 1 || batch.query_start.front() != 0 ||
-      batch.query_start.back() != rows ||
-      !std::is_sorted(batch.query_start.begin(), batch.query_start.end())) {
-    return invalid_argument("query_start",
-                            "must rise from 0 to the number of tokens, one entry more than sequences");
+      batch.query_start.back() != rows || !std::is_sorted(batch.query_start.begin(), batch.query_start.end())) {
+    return invalid_argument("query_start", "must rise from 0 to the number of tokens, one entry more than sequences");
   }
   const int64_t num_slots = cache.config().num_blocks * layouts[0].block_size;
   for (size_t i = 0; i < static_cast<size_t>(rows); ++i) {
     if (batch.token_ids[i] < 0 || batch.token_ids[i] >= spec_.vocab_size) {
-      return invalid_argument("token_ids", "row {}: id {} is outside the vocabulary of {}", i,
-                              batch.token_ids[i], spec_.vocab_size);
+      return invalid_argument("token_ids", "row {}: id {} is outside the vocabulary of {}", i, batch.token_ids[i],
+                              spec_.vocab_size);
     }
-    if (batch.positions[i] < 0)
-      return invalid_argument("positions", "row {}: {} is negative", i, batch.positions[i]);
+    if (batch.positions[i] < 0) return invalid_argument("positions", "row {}: {} is negative", i, batch.positions[i]);
     if (batch.slots[i] < 0 || batch.slots[i] >= num_slots) {
-      return invalid_argument("slots", "row {}: {} is outside the cache of {} slots", i, batch.slots[i],
-                              num_slots);
+      return invalid_argument("slots", "row {}: {} is outside the cache of {} slots", i, batch.slots[i], num_slots);
     }
   }
   int64_t last = -1;
   for (const int32_t row : batch.logits_rows) {
-    if (row <= last || row >= rows)
-      return invalid_argument("logits_rows", "row {} is out of order or range", row);
+    if (row <= last || row >= rows) return invalid_argument("logits_rows", "row {} is out of order or range", row);
     last = row;
   }
   return {};
 }
 
 // Moves the listed (ascending) rows to the front.
-void ForwardPass::keep_rows(const std::vector<int32_t>& rows, std::vector<float>& values,
-                            int64_t width) const {
+void ForwardPass::keep_rows(const std::vector<int32_t>& rows, std::vector<float>& values, int64_t width) const {
   const auto row_floats = static_cast<size_t>(width);
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto from = static_cast<size_t>(rows[i]);
-    if (from != i)
-      std::memcpy(&values[i * row_floats], &values[from * row_floats], row_floats * sizeof(float));
+    if (from != i) std::memcpy(&values[i * row_floats], &values[from * row_floats], row_floats * sizeof(float));
   }
 }
 
@@ -145,9 +135,8 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
       step.num_rows = num_wanted;
     }
     project_attention(step, attention, attention_weights, weights.post_attention_norm);
-    feed_forward(step, std::get<DenseFeedForward>(layer.feed_forward),
-                 std::get<DenseWeights>(weights.feed_forward), weights.feed_forward_norm,
-                 weights.post_feed_forward_norm);
+    feed_forward(step, std::get<DenseFeedForward>(layer.feed_forward), std::get<DenseWeights>(weights.feed_forward),
+                 weights.feed_forward_norm, weights.post_feed_forward_norm);
     if (observer_) observer_(static_cast<int32_t>(i) + 1, work_.x.data(), step.num_rows);
   }
 

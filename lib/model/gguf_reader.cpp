@@ -13,8 +13,7 @@ Result<int64_t> GgufReader::integer(std::string_view suffix, int64_t low, int64_
   return value;
 }
 
-Result<int64_t> GgufReader::integer_or(std::string_view suffix, int64_t low, int64_t high,
-                                       int64_t fallback) const {
+Result<int64_t> GgufReader::integer_or(std::string_view suffix, int64_t low, int64_t high, int64_t fallback) const {
   if (!has(suffix)) return fallback;
   return integer(suffix, low, high);
 }
@@ -27,8 +26,8 @@ Result<double> GgufReader::number_or(std::string_view suffix, double fallback) c
 
 Status GgufReader::check_known(std::span<const std::string_view> suffixes) const {
   const std::string prefix = architecture_ + ".";
-  for (auto it = file_.metadata().lower_bound(prefix);
-       it != file_.metadata().end() && it->first.starts_with(prefix); ++it) {
+  for (auto it = file_.metadata().lower_bound(prefix); it != file_.metadata().end() && it->first.starts_with(prefix);
+       ++it) {
     const std::string_view suffix = std::string_view(it->first).substr(prefix.size());
     if (std::find(suffixes.begin(), suffixes.end(), suffix) == suffixes.end()) {
       return unsupported(it->first, "this parameter of '{}' is not known", architecture_);
@@ -48,8 +47,8 @@ Result<RopeScaling> GgufReader::rope_scaling(int64_t max_position_embeddings) co
   if (!has("rope.scaling.factor")) return malformed(key("rope.scaling.factor"), "missing");
   HEADRACE_ASSIGN_OR_RETURN(scaling.factor, number_or("rope.scaling.factor", 1.0));
   if (type == "linear") return scaling;
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t original, integer_or("rope.scaling.original_context_length", 1,
-                                                               INT32_MAX, max_position_embeddings));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t original,
+                            integer_or("rope.scaling.original_context_length", 1, INT32_MAX, max_position_embeddings));
   scaling.original_max_positions = static_cast<double>(original);
   HEADRACE_ASSIGN_OR_RETURN(scaling.beta_fast, number_or("rope.scaling.yarn_beta_fast", 32.0));
   HEADRACE_ASSIGN_OR_RETURN(scaling.beta_slow, number_or("rope.scaling.yarn_beta_slow", 1.0));

@@ -15,8 +15,7 @@ namespace headrace {
 
 class GgufReader {
  public:
-  GgufReader(const GgufFile& file, std::string architecture)
-      : file_(file), architecture_(std::move(architecture)) {}
+  GgufReader(const GgufFile& file, std::string architecture) : file_(file), architecture_(std::move(architecture)) {}
 
   const GgufFile& file() const { return file_; }
   const std::string& architecture() const { return architecture_; }

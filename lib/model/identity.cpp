@@ -31,8 +31,7 @@ Status append_content(const TensorFile& file, const TensorEntry& entry, std::str
 
 }  // namespace
 
-Result<Hash128> model_identity(const ModelHeader& header, const PackOptions& options,
-                               const Backend& backend) {
+Result<Hash128> model_identity(const ModelHeader& header, const PackOptions& options, const Backend& backend) {
   std::string text;
   append(text, "headrace model 1");
   append(text, backend.name());
@@ -42,8 +41,7 @@ Result<Hash128> model_identity(const ModelHeader& header, const PackOptions& opt
   for (const WeightEntry& weight : header.weights) {
     const TensorEntry* entry = header.file->find(weight.file_name);
     std::string content;
-    append(content,
-           fmt::format("{} {} [{}]", weight.name, dtype_name(entry->dtype), fmt::join(entry->shape, ",")));
+    append(content, fmt::format("{} {} [{}]", weight.name, dtype_name(entry->dtype), fmt::join(entry->shape, ",")));
     HEADRACE_RETURN_IF_ERROR(append_content(*header.file, *entry, content));
     const Hash128 hash = hash128(content.data(), content.size());
     append(text, fmt::format("{:016x}{:016x}", hash.high, hash.low));

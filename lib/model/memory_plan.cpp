@@ -25,8 +25,7 @@ MemoryPlan plan_memory(const ModelSpec& spec, uint64_t weight_bytes, uint64_t me
   plan.workspace_bytes = ForwardPass::workspace_bytes(spec, kStepRows) +
                          kLogitsRows * static_cast<uint64_t>(spec.vocab_size) * sizeof(float);
   uint64_t left = memory_bytes;
-  for (const uint64_t taken : {plan.weight_bytes, plan.workspace_bytes})
-    left = left > taken ? left - taken : 0;
+  for (const uint64_t taken : {plan.weight_bytes, plan.workspace_bytes}) left = left > taken ? left - taken : 0;
   for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
     MemoryPlanRow row;
     row.dtype = dtype;

@@ -83,8 +83,8 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
       if (!status.ok()) return status.within("generation_config.json");
     }
     if (options.load_tokenizer) {
-      HEADRACE_ASSIGN_OR_RETURN(
-          auto loaded, header.gguf != nullptr ? load_tokenizer(*header.gguf) : load_tokenizer(header.folder));
+      HEADRACE_ASSIGN_OR_RETURN(auto loaded,
+                                header.gguf != nullptr ? load_tokenizer(*header.gguf) : load_tokenizer(header.folder));
       if (loaded.tokenizer != nullptr) {
         // A vocabulary may name more tokens than the embedding has rows (Gemma's image token): the forward
         // pass refuses such an id by name when it is used.
@@ -95,8 +95,7 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
       model->special_tokens_ = std::move(loaded.special_tokens);
       model->chat_template_source_ = std::move(loaded.chat_template);
       if (!model->chat_template_source_.empty()) {
-        model->chat_template_ =
-            text::ChatTemplate::parse(model->chat_template_source_, model->special_tokens_);
+        model->chat_template_ = text::ChatTemplate::parse(model->chat_template_source_, model->special_tokens_);
       }
     }
     std::sort(end_ids.begin(), end_ids.end());

@@ -101,8 +101,7 @@ uint64_t elements(const std::vector<uint64_t>& shape) {
 
 Result<ModelHeader> ModelHeader::read(const ModelSource& source) {
   ModelHeader header;
-  if (source.path.empty() && source.sources.empty())
-    return invalid_argument("model", "neither a path nor sources");
+  if (source.path.empty() && source.sources.empty()) return invalid_argument("model", "neither a path nor sources");
   for (const auto& bytes : source.sources) {
     if (bytes == nullptr) return invalid_argument("model", "a source is null");
   }
@@ -151,12 +150,10 @@ nlohmann::ordered_json ModelHeader::describe() const {
   json["format"] = format;
   json["parameters"] = parameters;
   json["weight_bytes"] = bytes;
-  json["bits_per_weight"] =
-      parameters == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
+  json["bits_per_weight"] = parameters == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
   auto histogram = nlohmann::ordered_json::object();
   for (const auto& [type_name, count] : types) {
-    histogram[type_name] = {
-        {"tensors", count.tensors}, {"parameters", count.parameters}, {"bytes", count.bytes}};
+    histogram[type_name] = {{"tensors", count.tensors}, {"parameters", count.parameters}, {"bytes", count.bytes}};
   }
   json["types"] = std::move(histogram);
   auto kv = nlohmann::ordered_json::object();

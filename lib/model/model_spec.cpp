@@ -28,18 +28,15 @@ Status check_rope(const std::string& place, const RopeSpec& rope, int32_t head_d
   HEADRACE_RETURN_IF_ERROR(check_range(place + "rotary_dim", rope.rotary_dim, 0, head_dim));
   if (rope.rotary_dim % 2 != 0) return malformed(place + "rotary_dim", "{} is odd", rope.rotary_dim);
   if (rope.inv_freq.size() != static_cast<size_t>(rope.rotary_dim) / 2) {
-    return malformed(place + "inv_freq", "{} frequencies for {} rotating dims", rope.inv_freq.size(),
-                     rope.rotary_dim);
+    return malformed(place + "inv_freq", "{} frequencies for {} rotating dims", rope.inv_freq.size(), rope.rotary_dim);
   }
-  for (const float frequency : rope.inv_freq)
-    HEADRACE_RETURN_IF_ERROR(check_finite(place + "inv_freq", frequency));
+  for (const float frequency : rope.inv_freq) HEADRACE_RETURN_IF_ERROR(check_finite(place + "inv_freq", frequency));
   return check_finite(place + "attention_factor", rope.attention_factor);
 }
 
 Status check_attention(const std::string& place, const GqaAttention& attention) {
   HEADRACE_RETURN_IF_ERROR(check_range(place + "num_heads", attention.num_heads, 1, kMaxHeads));
-  HEADRACE_RETURN_IF_ERROR(
-      check_range(place + "num_kv_heads", attention.num_kv_heads, 1, attention.num_heads));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "num_kv_heads", attention.num_kv_heads, 1, attention.num_heads));
   if (attention.num_heads % attention.num_kv_heads != 0) {
     return malformed(place + "num_kv_heads", "{} query heads are no multiple of {} key/value heads",
                      attention.num_heads, attention.num_kv_heads);
@@ -87,14 +84,10 @@ nlohmann::ordered_json feed_forward_to_json(const DenseFeedForward& dense) {
 
 std::string_view activation_name(Activation activation) {
   switch (activation) {
-    case Activation::kSilu:
-      return "silu";
-    case Activation::kGeluTanh:
-      return "gelu_tanh";
-    case Activation::kGeluErf:
-      return "gelu_erf";
-    case Activation::kRelu:
-      return "relu";
+    case Activation::kSilu: return "silu";
+    case Activation::kGeluTanh: return "gelu_tanh";
+    case Activation::kGeluErf: return "gelu_erf";
+    case Activation::kRelu: return "relu";
   }
   return "?";
 }
@@ -102,13 +95,10 @@ std::string_view activation_name(Activation activation) {
 Status validate_spec(const ModelSpec& spec) {
   HEADRACE_RETURN_IF_ERROR(check_range("vocab_size", spec.vocab_size, 1, kMaxVocab));
   HEADRACE_RETURN_IF_ERROR(check_range("hidden_size", spec.hidden_size, 1, kMaxHidden));
-  HEADRACE_RETURN_IF_ERROR(
-      check_range("max_position_embeddings", spec.max_position_embeddings, 1, kMaxPositions));
-  HEADRACE_RETURN_IF_ERROR(
-      check_range("num_hidden_layers", static_cast<int64_t>(spec.layers.size()), 1, kMaxLayers));
+  HEADRACE_RETURN_IF_ERROR(check_range("max_position_embeddings", spec.max_position_embeddings, 1, kMaxPositions));
+  HEADRACE_RETURN_IF_ERROR(check_range("num_hidden_layers", static_cast<int64_t>(spec.layers.size()), 1, kMaxLayers));
   HEADRACE_RETURN_IF_ERROR(check_finite("embedding_scale", spec.embedding_scale));
-  if (!(spec.norm_eps > 0) || !std::isfinite(spec.norm_eps))
-    return malformed("norm_eps", "must be a positive number");
+  if (!(spec.norm_eps > 0) || !std::isfinite(spec.norm_eps)) return malformed("norm_eps", "must be a positive number");
   if (!std::isfinite(spec.head.logit_softcap) || spec.head.logit_softcap < 0) {
     return malformed("final_logit_softcapping", "not a finite number of at least 0");
   }
@@ -119,8 +109,7 @@ Status validate_spec(const ModelSpec& spec) {
                    spec.layers[i].attention));
     HEADRACE_RETURN_IF_ERROR(std::visit(
         [&](const auto& dense) {
-          return check_range(place + "feed_forward.intermediate_size", dense.intermediate_size, 1,
-                             kMaxIntermediate);
+          return check_range(place + "feed_forward.intermediate_size", dense.intermediate_size, 1, kMaxIntermediate);
         },
         spec.layers[i].feed_forward));
   }
@@ -160,8 +149,7 @@ nlohmann::ordered_json spec_to_json(const ModelSpec& spec) {
   auto layers = nlohmann::ordered_json::array();
   for (const LayerSpec& layer : spec.layers) {
     nlohmann::ordered_json item;
-    item["attention"] =
-        std::visit([](const auto& attention) { return attention_to_json(attention); }, layer.attention);
+    item["attention"] = std::visit([](const auto& attention) { return attention_to_json(attention); }, layer.attention);
     item["feed_forward"] =
         std::visit([](const auto& dense) { return feed_forward_to_json(dense); }, layer.feed_forward);
     item["post_attention_norm"] = layer.post_attention_norm;

@@ -29,9 +29,8 @@ void scale_llama3(std::vector<float>& inv_freq, const RopeScaling& scaling) {
     if (wavelength > static_cast<float>(low_wavelength)) {
       frequency /= factor;
     } else if (wavelength >= static_cast<float>(high_wavelength)) {
-      const float smooth =
-          (static_cast<float>(old_length) / wavelength - static_cast<float>(scaling.low_freq_factor)) /
-          static_cast<float>(scaling.high_freq_factor - scaling.low_freq_factor);
+      const float smooth = (static_cast<float>(old_length) / wavelength - static_cast<float>(scaling.low_freq_factor)) /
+                           static_cast<float>(scaling.high_freq_factor - scaling.low_freq_factor);
       frequency = (1.0f - smooth) * frequency / factor + smooth * frequency;
     }
   }
@@ -48,10 +47,8 @@ double yarn_correction_dim(double rotations, int32_t dim, double theta, double o
 
 // Fast dims keep their frequency, slow ones are interpolated, with a ramp between.
 void scale_yarn(RopeSpec& rope, const std::vector<float>& periods, const RopeScaling& scaling) {
-  double low =
-      yarn_correction_dim(scaling.beta_fast, rope.rotary_dim, rope.theta, scaling.original_max_positions);
-  double high =
-      yarn_correction_dim(scaling.beta_slow, rope.rotary_dim, rope.theta, scaling.original_max_positions);
+  double low = yarn_correction_dim(scaling.beta_fast, rope.rotary_dim, rope.theta, scaling.original_max_positions);
+  double high = yarn_correction_dim(scaling.beta_slow, rope.rotary_dim, rope.theta, scaling.original_max_positions);
   if (scaling.truncate) {
     low = std::floor(low);
     high = std::ceil(high);
@@ -60,8 +57,8 @@ void scale_yarn(RopeSpec& rope, const std::vector<float>& periods, const RopeSca
   high = std::min(high, rope.rotary_dim - 1.0);
   if (low == high) high += 0.001;
   for (size_t i = 0; i < periods.size(); ++i) {
-    const float ramp = std::clamp(
-        (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0f, 1.0f);
+    const float ramp =
+        std::clamp((static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0f, 1.0f);
     const float kept = 1.0f - ramp;
     const float extrapolated = 1.0f / periods[i];
     const float interpolated = 1.0f / (static_cast<float>(scaling.factor) * periods[i]);
@@ -69,8 +66,8 @@ void scale_yarn(RopeSpec& rope, const std::vector<float>& periods, const RopeSca
   }
   double magnitude = yarn_magnitude(scaling.factor, 1.0);
   if (scaling.mscale.value_or(0) != 0 && scaling.mscale_all_dim.value_or(0) != 0) {
-    magnitude = yarn_magnitude(scaling.factor, *scaling.mscale) /
-                yarn_magnitude(scaling.factor, *scaling.mscale_all_dim);
+    magnitude =
+        yarn_magnitude(scaling.factor, *scaling.mscale) / yarn_magnitude(scaling.factor, *scaling.mscale_all_dim);
   }
   rope.attention_factor = static_cast<float>(scaling.attention_factor.value_or(magnitude));
 }
@@ -89,11 +86,9 @@ Status check_scaling(double theta, int32_t rotary_dim, const RopeScaling& scalin
   HEADRACE_RETURN_IF_ERROR(check_positive("factor", scaling.factor));
   if (scaling.type == "linear") return {};
   if (scaling.type != "llama3" && scaling.type != "yarn") {
-    return unsupported("rope_type", "unknown rope type '{}' (known: default, linear, llama3, yarn)",
-                       scaling.type);
+    return unsupported("rope_type", "unknown rope type '{}' (known: default, linear, llama3, yarn)", scaling.type);
   }
-  HEADRACE_RETURN_IF_ERROR(
-      check_positive("original_max_position_embeddings", scaling.original_max_positions));
+  HEADRACE_RETURN_IF_ERROR(check_positive("original_max_position_embeddings", scaling.original_max_positions));
   if (scaling.type == "llama3") {
     HEADRACE_RETURN_IF_ERROR(check_positive("low_freq_factor", scaling.low_freq_factor));
     HEADRACE_RETURN_IF_ERROR(check_positive("high_freq_factor", scaling.high_freq_factor));
@@ -106,8 +101,7 @@ Status check_scaling(double theta, int32_t rotary_dim, const RopeScaling& scalin
   if (theta <= 1) return malformed("rope_theta", "{} is not above 1, which yarn needs", theta);
   HEADRACE_RETURN_IF_ERROR(check_positive("beta_fast", scaling.beta_fast));
   HEADRACE_RETURN_IF_ERROR(check_positive("beta_slow", scaling.beta_slow));
-  if (scaling.attention_factor)
-    HEADRACE_RETURN_IF_ERROR(check_positive("attention_factor", *scaling.attention_factor));
+  if (scaling.attention_factor) HEADRACE_RETURN_IF_ERROR(check_positive("attention_factor", *scaling.attention_factor));
   if (scaling.mscale && !std::isfinite(*scaling.mscale)) return malformed("mscale", "not finite");
   if (scaling.mscale_all_dim && !std::isfinite(*scaling.mscale_all_dim))
     return malformed("mscale_all_dim", "not finite");

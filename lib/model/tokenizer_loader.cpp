@@ -91,8 +91,7 @@ Result<text::GgufTokenizerSpec> read_gguf_tokenizer_spec(const GgufFile& file) {
     constexpr std::string_view kTurnEnds[] = {"<|eot_id|>", "<|im_end|>", "<end_of_turn>",
                                               "<|end|>",    "<|eom_id|>", "<|endoftext|>"};
     if (spec.token_types[id] != static_cast<int32_t>(text::GgufTokenType::kControl)) continue;
-    if (std::find(std::begin(kTurnEnds), std::end(kTurnEnds), spec.tokens[id]) == std::end(kTurnEnds))
-      continue;
+    if (std::find(std::begin(kTurnEnds), std::end(kTurnEnds), spec.tokens[id]) == std::end(kTurnEnds)) continue;
     spec.eog_ids.push_back(static_cast<int32_t>(id));
   }
   return spec;
@@ -103,10 +102,8 @@ Result<LoadedTokenizer> load_tokenizer(const GgufFile& file) {
   HEADRACE_ASSIGN_OR_RETURN(out.chat_template, file.get_string_or("tokenizer.chat_template", ""));
   if (file.find_metadata("tokenizer.ggml.model") == nullptr) return out;
   HEADRACE_ASSIGN_OR_RETURN(auto spec, read_gguf_tokenizer_spec(file));
-  const std::pair<const char*, std::optional<int32_t>> kTokens[] = {{"bos_token", spec.bos_id},
-                                                                    {"eos_token", spec.eos_id},
-                                                                    {"unk_token", spec.unk_id},
-                                                                    {"pad_token", spec.pad_id}};
+  const std::pair<const char*, std::optional<int32_t>> kTokens[] = {
+      {"bos_token", spec.bos_id}, {"eos_token", spec.eos_id}, {"unk_token", spec.unk_id}, {"pad_token", spec.pad_id}};
   for (const auto& [name, id] : kTokens) {
     if (!id) continue;
     if (static_cast<size_t>(*id) >= spec.tokens.size()) {

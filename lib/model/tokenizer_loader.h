@@ -13,10 +13,9 @@
 namespace headrace {
 
 struct LoadedTokenizer {
-  std::shared_ptr<const text::Tokenizer> tokenizer;  // null when the files have none
-  std::map<std::string, std::string>
-      special_tokens;         // bos_token, eos_token, ...: variables of chat templates
-  std::string chat_template;  // empty when there is none
+  std::shared_ptr<const text::Tokenizer> tokenizer;   // null when the files have none
+  std::map<std::string, std::string> special_tokens;  // bos_token, eos_token, ...: variables of chat templates
+  std::string chat_template;                          // empty when there is none
 };
 
 // tokenizer.ggml.* as the spec that lib/text reads. kMalformed with the key as place.

@@ -9,12 +9,9 @@ namespace {
 
 using Shape = std::vector<uint64_t>;
 
-uint64_t size(int64_t value) {
-  return static_cast<uint64_t>(value);
-}
+uint64_t size(int64_t value) { return static_cast<uint64_t>(value); }
 
-void add_linear(std::vector<WeightEntry>& out, const std::string& name, uint64_t rows, uint64_t cols,
-                bool bias) {
+void add_linear(std::vector<WeightEntry>& out, const std::string& name, uint64_t rows, uint64_t cols, bool bias) {
   out.push_back({name + ".weight", "", {rows, cols}});
   if (bias) out.push_back({name + ".bias", "", {rows}});
 }
@@ -78,13 +75,11 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
     const std::string prefix = fmt::format("layers.{}.", i);
     const Shape vector_shape = {hidden};
     out.push_back({prefix + "attention_norm.weight", "", vector_shape});
-    std::visit([&](const auto& attention) { add_attention(out, prefix, attention, hidden); },
-               layer.attention);
+    std::visit([&](const auto& attention) { add_attention(out, prefix, attention, hidden); }, layer.attention);
     if (layer.post_attention_norm) out.push_back({prefix + "post_attention_norm.weight", "", vector_shape});
     out.push_back({prefix + "feed_forward_norm.weight", "", vector_shape});
     std::visit([&](const auto& dense) { add_feed_forward(out, prefix, dense, hidden); }, layer.feed_forward);
-    if (layer.post_feed_forward_norm)
-      out.push_back({prefix + "post_feed_forward_norm.weight", "", vector_shape});
+    if (layer.post_feed_forward_norm) out.push_back({prefix + "post_feed_forward_norm.weight", "", vector_shape});
   }
   out.push_back({"final_norm.weight", "", {hidden}});
   if (!spec.head.tied) out.push_back({"lm_head.weight", "", {size(spec.vocab_size), hidden}});

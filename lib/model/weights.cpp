@@ -23,8 +23,7 @@ class Loader {
 
   Status report() {
     if (!progress_) return {};
-    const double share =
-        total_bytes_ == 0 ? 1.0 : static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_);
+    const double share = total_bytes_ == 0 ? 1.0 : static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_);
     if (!progress_(share)) return cancelled("", "loading was cancelled");
     return {};
   }
@@ -53,8 +52,7 @@ class Loader {
     std::vector<std::byte> bytes(tensor->bytes);
     HEADRACE_RETURN_IF_ERROR(file_.read(*tensor, 0, bytes));
     out.resize(tensor->shape[0]);
-    const Status decoded =
-        dequantize_row(tensor->dtype, bytes.data(), out.data(), static_cast<int64_t>(out.size()));
+    const Status decoded = dequantize_row(tensor->dtype, bytes.data(), out.data(), static_cast<int64_t>(out.size()));
     if (!decoded.ok()) return decoded.within(tensor->name);
     for (size_t i = 0; i < out.size(); ++i) {
       if (!std::isfinite(out[i])) return malformed(tensor->name, "element {} is not finite", i);
@@ -112,8 +110,7 @@ Status load_layer(Loader& loader, const std::string& prefix, LayerWeights& out) 
   HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "attention_norm.weight", out.attention_norm));
   HEADRACE_RETURN_IF_ERROR(
       std::visit([&](auto& attention) { return load_attention(loader, prefix, attention); }, out.attention));
-  HEADRACE_RETURN_IF_ERROR(
-      loader.optional_vector(prefix + "post_attention_norm.weight", out.post_attention_norm));
+  HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "post_attention_norm.weight", out.post_attention_norm));
   HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "feed_forward_norm.weight", out.feed_forward_norm));
   HEADRACE_RETURN_IF_ERROR(
       std::visit([&](auto& dense) { return load_feed_forward(loader, prefix, dense); }, out.feed_forward));

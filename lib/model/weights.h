@@ -62,8 +62,8 @@ struct ModelWeights {
 
   // Reads and packs every entry. kCancelled when progress says so, kMalformed for a non-finite norm or bias.
   static Result<ModelWeights> load(const ModelSpec& spec, const std::vector<WeightEntry>& entries,
-                                   const TensorFile& file, const PackOptions& options,
-                                   const LoadProgress& progress, Backend& backend);
+                                   const TensorFile& file, const PackOptions& options, const LoadProgress& progress,
+                                   Backend& backend);
 };
 
 }  // namespace headrace

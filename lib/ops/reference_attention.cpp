@@ -26,11 +26,14 @@ void store_at(std::byte* bytes, size_t index, T value) {
 // Index of an element among the codes of a head's keys, and of its scale among their scales.
 size_t key_index(const KvLayout& layout, int32_t offset, int32_t d) {
   return (static_cast<size_t>(offset / kKvTile) * static_cast<size_t>(layout.head_dim) + static_cast<size_t>(d)) *
-             kKvTile + static_cast<size_t>(offset % kKvTile);
+             kKvTile +
+         static_cast<size_t>(offset % kKvTile);
 }
 size_t key_scale_index(const KvLayout& layout, int32_t offset, int32_t group) {
   return (static_cast<size_t>(offset / kKvTile) * static_cast<size_t>(layout.scale_groups()) +
-          static_cast<size_t>(group)) * kKvTile + static_cast<size_t>(offset % kKvTile);
+          static_cast<size_t>(group)) *
+             kKvTile +
+         static_cast<size_t>(offset % kKvTile);
 }
 size_t value_index(const KvLayout& layout, int32_t offset, int32_t d) {
   return static_cast<size_t>(offset) * static_cast<size_t>(layout.head_dim) + static_cast<size_t>(d);
@@ -131,11 +134,13 @@ void reference_rope_and_store_kv(const RopeStoreParams& p) {
       float* key = p.k + (token * layout.num_kv_heads + h) * head_dim;
       prepare(token, key, p.k_norm);
       std::byte* head = block + static_cast<size_t>(h) * layout.head_bytes();
-      store_vector(layout, key, head, [&](int32_t d) { return key_index(layout, offset, d); },
-                   [&](int32_t group) { return key_scale_index(layout, offset, group); });
-      store_vector(layout, p.v + (token * layout.num_kv_heads + h) * head_dim, head + layout.half_bytes(),
-                   [&](int32_t d) { return value_index(layout, offset, d); },
-                   [&](int32_t group) { return value_scale_index(layout, offset, group); });
+      store_vector(
+          layout, key, head, [&](int32_t d) { return key_index(layout, offset, d); },
+          [&](int32_t group) { return key_scale_index(layout, offset, group); });
+      store_vector(
+          layout, p.v + (token * layout.num_kv_heads + h) * head_dim, head + layout.half_bytes(),
+          [&](int32_t d) { return value_index(layout, offset, d); },
+          [&](int32_t group) { return value_scale_index(layout, offset, group); });
     }
   }
 }
@@ -178,8 +183,7 @@ void reference_paged_attention(const PagedAttentionParams& p) {
           sum += weight;
           for (int32_t d = 0; d < head_dim; ++d) {
             out[static_cast<size_t>(d)] +=
-                weight *
-                static_cast<double>(cached_value(layout, head_of(position), position % layout.block_size, d));
+                weight * static_cast<double>(cached_value(layout, head_of(position), position % layout.block_size, d));
           }
         }
         float* result = p.out + (static_cast<int64_t>(token) * p.num_heads + h) * head_dim;

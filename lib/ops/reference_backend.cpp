@@ -117,8 +117,8 @@ class ReferenceBackend final : public Backend {
 
   void gated_activation(const GatedActivationParams& p) override {
     for (int64_t i = 0; i < p.num_elements; ++i) {
-      p.out[i] = static_cast<float>(activate(p.activation, static_cast<double>(p.gate[i])) *
-                                    static_cast<double>(p.up[i]));
+      p.out[i] =
+          static_cast<float>(activate(p.activation, static_cast<double>(p.gate[i])) * static_cast<double>(p.up[i]));
     }
   }
 

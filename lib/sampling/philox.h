@@ -27,8 +27,8 @@ enum class DrawPurpose : uint32_t { kToken = 0, kAcceptance = 1, kResidual = 2 }
 // first.
 constexpr double uniform_draw(uint64_t seed, uint32_t sample_index, uint64_t position,
                               DrawPurpose purpose = DrawPurpose::kToken) {
-  const auto words = philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
-                                 sample_index, static_cast<uint32_t>(purpose)},
+  const auto words = philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), sample_index,
+                                 static_cast<uint32_t>(purpose)},
                                 {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   const uint64_t bits = (uint64_t{words[1]} << 32 | words[0]) >> 11;
   return static_cast<double>(bits) * 0x1p-53;

@@ -24,12 +24,10 @@ Result<float> highest(std::span<const float> logits) {
   }
   if (nan || max == kInfinity) {
     for (size_t id = 0; id < logits.size(); ++id) {
-      if (!(logits[id] < kInfinity))
-        return invalid_argument("logits", "the logit of token {} is {}", id, logits[id]);
+      if (!(logits[id] < kInfinity)) return invalid_argument("logits", "the logit of token {} is {}", id, logits[id]);
     }
   }
-  if (max == -kInfinity)
-    return invalid_argument("logits", "no token of {} has a finite logit", logits.size());
+  if (max == -kInfinity) return invalid_argument("logits", "no token of {} has a finite logit", logits.size());
   return max;
 }
 
@@ -125,13 +123,11 @@ void adjust(Adjuster& adjuster, const SamplingParams& params, const TokenHistory
   if (params.repetition_penalty != 1.0f) {
     for (const auto& [id, count] : history.prompt_counts) {
       const auto output = history.output_counts.find(id);
-      const bool again =
-          output != history.output_counts.end() && output->second > 0;  // penalized below, once
+      const bool again = output != history.output_counts.end() && output->second > 0;  // penalized below, once
       if (count > 0 && !again) adjuster.change(id, repeat);
     }
   }
-  if (params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
-      params.presence_penalty != 0.0f) {
+  if (params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f) {
     for (const auto& [id, count] : history.output_counts) {
       if (count <= 0) continue;
       const float frequency = params.frequency_penalty * static_cast<float>(count);
@@ -184,14 +180,12 @@ class Candidates {
       Cut cut = cut_at_count(logits.size(), key, top_k);
       for (size_t id = 0; id < logits.size(); ++id) {
         if (logits[id] == -kInfinity || !cut.keeps(key(id))) continue;
-        add(id, logits[id],
-            portable_exp((static_cast<double>(logits[id]) - static_cast<double>(max)) / temperature));
+        add(id, logits[id], portable_exp((static_cast<double>(logits[id]) - static_cast<double>(max)) / temperature));
       }
       sum_ = sum_of(weights_);
       return;
     }
-    visit_weights(logits, max, temperature,
-                  [&](size_t, std::span<const double> weights) { sum_ += sum_of(weights); });
+    visit_weights(logits, max, temperature, [&](size_t, std::span<const double> weights) { sum_ += sum_of(weights); });
     // The entropy needs every token. Else those that min-p will drop are left out here, and those so light
     // that all of them together weigh less than half of what top-p leaves over. The greatest weight is 1.
     double least = 0;
@@ -283,23 +277,20 @@ Status check_range(const char* field, float value, bool inside, const char* rang
 }  // namespace
 
 Status SamplingParams::validate(int32_t vocab_size) const {
-  HEADRACE_RETURN_IF_ERROR(
-      check_range("temperature", temperature, temperature >= 0, "a finite number of at least 0"));
+  HEADRACE_RETURN_IF_ERROR(check_range("temperature", temperature, temperature >= 0, "a finite number of at least 0"));
   if (top_k < 0) return invalid_argument("top_k", "{} is negative", top_k);
   HEADRACE_RETURN_IF_ERROR(check_range("top_p", top_p, top_p > 0 && top_p <= 1, "in (0, 1]"));
   HEADRACE_RETURN_IF_ERROR(check_range("min_p", min_p, min_p >= 0 && min_p <= 1, "in [0, 1]"));
   HEADRACE_RETURN_IF_ERROR(check_range("typical_p", typical_p, typical_p > 0 && typical_p <= 1, "in (0, 1]"));
-  HEADRACE_RETURN_IF_ERROR(check_range("repetition_penalty", repetition_penalty, repetition_penalty > 0,
-                                       "a finite number above 0"));
+  HEADRACE_RETURN_IF_ERROR(
+      check_range("repetition_penalty", repetition_penalty, repetition_penalty > 0, "a finite number above 0"));
   HEADRACE_RETURN_IF_ERROR(check_range("frequency_penalty", frequency_penalty,
                                        frequency_penalty >= -2 && frequency_penalty <= 2, "in [-2, 2]"));
-  HEADRACE_RETURN_IF_ERROR(check_range("presence_penalty", presence_penalty,
-                                       presence_penalty >= -2 && presence_penalty <= 2, "in [-2, 2]"));
+  HEADRACE_RETURN_IF_ERROR(
+      check_range("presence_penalty", presence_penalty, presence_penalty >= -2 && presence_penalty <= 2, "in [-2, 2]"));
   for (const auto& [id, bias] : logit_bias) {
-    if (id < 0 || id >= vocab_size)
-      return invalid_argument("logit_bias", "token {} is not in [0, {})", id, vocab_size);
-    if (!std::isfinite(bias))
-      return invalid_argument("logit_bias", "the bias {} of token {} is not finite", bias, id);
+    if (id < 0 || id >= vocab_size) return invalid_argument("logit_bias", "token {} is not in [0, {})", id, vocab_size);
+    if (!std::isfinite(bias)) return invalid_argument("logit_bias", "the bias {} of token {} is not finite", bias, id);
   }
   if (num_logprobs < 0 || num_logprobs > kMaxLogprobs) {
     return invalid_argument("num_logprobs", "{} is not in [0, {}]", num_logprobs, kMaxLogprobs);
@@ -310,8 +301,7 @@ Status SamplingParams::validate(int32_t vocab_size) const {
 Sampler::Sampler(SamplingParams params) : params_(std::move(params)) {}
 
 Result<SampledToken> Sampler::sample(std::span<float> logits, const TokenHistory& history,
-                                     std::span<const int32_t> banned, uint32_t sample_index,
-                                     uint64_t position) const {
+                                     std::span<const int32_t> banned, uint32_t sample_index, uint64_t position) const {
   HEADRACE_ASSIGN_OR_RETURN(const Distribution distribution, distribution_of(logits));
   SampledToken sampled;
   sampled.top_logprobs = top_logprobs(logits, distribution, params_.num_logprobs);

@@ -24,16 +24,15 @@ inline constexpr int32_t kMaxLogprobs = 128;
 // top-k or top-p the lower ids stay. (vLLM and transformers keep all ties at the edge of top-k, and cut those
 // of top-p as their sort happens to leave them.)
 struct SamplingParams {
-  float temperature = 1.0f;  // >= 0; 0 is greedy (highest logit, ties to the lower id)
-  int32_t top_k = 0;         // keep the k most likely; 0: all
-  float top_p = 1.0f;        // in (0, 1]: smallest set of most likely tokens whose mass reaches p
-  float min_p = 0.0f;        // in [0, 1]: drop tokens less likely than min_p times the most likely
-  float typical_p = 1.0f;    // in (0, 1]: locally typical sampling (Meister et al. 2022): smallest set whose
-                           // mass reaches p of tokens with -log probability nearest to the entropy
-  float repetition_penalty =
-      1.0f;  // > 0: divides positive, multiplies negative logits of tokens in prompt or output
-  float frequency_penalty = 0.0f;                     // [-2, 2]: times the count in the output, subtracted
-  float presence_penalty = 0.0f;                      // [-2, 2]: subtracted once for a token in the output
+  float temperature = 1.0f;         // >= 0; 0 is greedy (highest logit, ties to the lower id)
+  int32_t top_k = 0;                // keep the k most likely; 0: all
+  float top_p = 1.0f;               // in (0, 1]: smallest set of most likely tokens whose mass reaches p
+  float min_p = 0.0f;               // in [0, 1]: drop tokens less likely than min_p times the most likely
+  float typical_p = 1.0f;           // in (0, 1]: locally typical sampling (Meister et al. 2022): smallest set whose
+                                    // mass reaches p of tokens with -log probability nearest to the entropy
+  float repetition_penalty = 1.0f;  // > 0: divides positive, multiplies negative logits of tokens in prompt or output
+  float frequency_penalty = 0.0f;   // [-2, 2]: times the count in the output, subtracted
+  float presence_penalty = 0.0f;    // [-2, 2]: subtracted once for a token in the output
   std::vector<std::pair<int32_t, float>> logit_bias;  // added to the logits; ids in [0, vocab_size)
   uint64_t seed = 0;
   int32_t num_logprobs = 0;  // 0: none but the sampled token's; at most kMaxLogprobs
@@ -72,9 +71,8 @@ class Sampler {
   // depend on what shares the batch. The draw inverts the cumulative distribution in the order of ids; equal
   // logits give the equal token on every machine. kInvalidArgument for NaN or +inf logits, and when no token
   // has finite probability.
-  Result<SampledToken> sample(std::span<float> logits, const TokenHistory& history,
-                              std::span<const int32_t> banned, uint32_t sample_index,
-                              uint64_t position) const;
+  Result<SampledToken> sample(std::span<float> logits, const TokenHistory& history, std::span<const int32_t> banned,
+                              uint32_t sample_index, uint64_t position) const;
 
  private:
   SamplingParams params_;

@@ -14,7 +14,8 @@ const char* broken_law(const SequenceSnapshot& s, const SchedulerSnapshot& all) 
   if ((waits || runs) && s.last_event_sent) return "a request with a terminal event has nothing left to run";
   if (!waits && !runs && (s.num_blocks != 0 || s.num_computed != 0)) return "an ended sequence holds no blocks";
   if (s.state == SequenceState::kPreempted && s.num_blocks != 0) return "a preempted sequence holds no blocks";
-  if (s.num_computed < 0 || s.num_computed > s.num_blocks * all.block_size) return "stored positions lie in held blocks";
+  if (s.num_computed < 0 || s.num_computed > s.num_blocks * all.block_size)
+    return "stored positions lie in held blocks";
   if (s.prompt_size < 1 || s.prompt_size > s.num_tokens) return "the prompt is a non-empty prefix of the tokens";
   if ((waits || runs) && s.num_computed >= s.num_tokens) return "one token at least is still to be computed";
   if (s.num_tokens > all.context_limit) return "a sequence fits its context";

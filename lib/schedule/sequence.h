@@ -45,7 +45,7 @@ struct Sequence {
   SequenceState state = SequenceState::kWaiting;
   std::vector<int32_t> token_ids;  // prompt, then output
   int64_t prompt_size = 0;
-  KvSequence kv;                   // values of a prefix of token_ids
+  KvSequence kv;  // values of a prefix of token_ids
   // Running sequences this one counts as: n while it computes the prompt that its siblings will share, then 1.
   int32_t slots = 1;
   // First position whose logits are wanted besides the last one's (prompt logprobs still to be computed).

@@ -19,7 +19,7 @@ struct StepDemand {
   // Of those, how many from the front come before the first row whose logits are wanted; num_pending - 1 when only the
   // last row's are.
   int64_t num_silent = 0;
-  int32_t slots = 1;        // what it counts for against max_num_seqs
+  int32_t slots = 1;  // what it counts for against max_num_seqs
   bool decoding() const { return num_pending == 1; }
 };
 

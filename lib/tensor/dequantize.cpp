@@ -38,110 +38,41 @@ Status dequantize_row(DType dtype, const void* src, float* dst, int64_t num_elem
     case DType::kF32:
       if (num_elements > 0) std::memcpy(dst, src, static_cast<size_t>(num_elements) * sizeof(float));
       break;
-    case DType::kF16:
-      convert_all<uint16_t>(src, dst, num_elements, half_to_float);
-      break;
-    case DType::kBF16:
-      convert_all<uint16_t>(src, dst, num_elements, bfloat16_to_float);
-      break;
-    case DType::kF64:
-      convert_all<double>(src, dst, num_elements, cast);
-      break;
-    case DType::kI8:
-      convert_all<int8_t>(src, dst, num_elements, cast);
-      break;
-    case DType::kI16:
-      convert_all<int16_t>(src, dst, num_elements, cast);
-      break;
-    case DType::kI32:
-      convert_all<int32_t>(src, dst, num_elements, cast);
-      break;
-    case DType::kI64:
-      convert_all<int64_t>(src, dst, num_elements, cast);
-      break;
-    case DType::kQ1_0:
-      decode_all<BlockQ1_0>(src, dst, num_elements, block);
-      break;
-    case DType::kQ2_0:
-      decode_all<BlockQ2_0>(src, dst, num_elements, block);
-      break;
-    case DType::kQ4_0:
-      decode_all<BlockQ4_0>(src, dst, num_elements, block);
-      break;
-    case DType::kQ4_1:
-      decode_all<BlockQ4_1>(src, dst, num_elements, block);
-      break;
-    case DType::kQ5_0:
-      decode_all<BlockQ5_0>(src, dst, num_elements, block);
-      break;
-    case DType::kQ5_1:
-      decode_all<BlockQ5_1>(src, dst, num_elements, block);
-      break;
-    case DType::kQ8_0:
-      decode_all<BlockQ8_0>(src, dst, num_elements, block);
-      break;
-    case DType::kQ8_1:
-      decode_all<BlockQ8_1>(src, dst, num_elements, block);
-      break;
-    case DType::kQ2_K:
-      decode_all<BlockQ2_K>(src, dst, num_elements, block);
-      break;
-    case DType::kQ3_K:
-      decode_all<BlockQ3_K>(src, dst, num_elements, block);
-      break;
-    case DType::kQ4_K:
-      decode_all<BlockQ4_K>(src, dst, num_elements, block);
-      break;
-    case DType::kQ5_K:
-      decode_all<BlockQ5_K>(src, dst, num_elements, block);
-      break;
-    case DType::kQ6_K:
-      decode_all<BlockQ6_K>(src, dst, num_elements, block);
-      break;
-    case DType::kQ8_K:
-      decode_all<BlockQ8_K>(src, dst, num_elements, block);
-      break;
-    case DType::kIQ1_S:
-      decode_all<BlockIQ1_S>(src, dst, num_elements, block);
-      break;
-    case DType::kIQ1_M:
-      decode_all<BlockIQ1_M>(src, dst, num_elements, block);
-      break;
-    case DType::kIQ2_XXS:
-      decode_all<BlockIQ2_XXS>(src, dst, num_elements, block);
-      break;
-    case DType::kIQ2_XS:
-      decode_all<BlockIQ2_XS>(src, dst, num_elements, block);
-      break;
-    case DType::kIQ2_S:
-      decode_all<BlockIQ2_S>(src, dst, num_elements, block);
-      break;
-    case DType::kIQ3_XXS:
-      decode_all<BlockIQ3_XXS>(src, dst, num_elements, block);
-      break;
-    case DType::kIQ3_S:
-      decode_all<BlockIQ3_S>(src, dst, num_elements, block);
-      break;
-    case DType::kIQ4_NL:
-      decode_all<BlockIQ4_NL>(src, dst, num_elements, block);
-      break;
-    case DType::kIQ4_XS:
-      decode_all<BlockIQ4_XS>(src, dst, num_elements, block);
-      break;
-    case DType::kTQ1_0:
-      decode_all<BlockTQ1_0>(src, dst, num_elements, block);
-      break;
-    case DType::kTQ2_0:
-      decode_all<BlockTQ2_0>(src, dst, num_elements, block);
-      break;
-    case DType::kMXFP4:
-      decode_all<BlockMXFP4>(src, dst, num_elements, block);
-      break;
-    case DType::kNVFP4:
-      decode_all<BlockNVFP4>(src, dst, num_elements, block);
-      break;
-    case DType::kCount:
-      break;
+    case DType::kF16: convert_all<uint16_t>(src, dst, num_elements, half_to_float); break;
+    case DType::kBF16: convert_all<uint16_t>(src, dst, num_elements, bfloat16_to_float); break;
+    case DType::kF64: convert_all<double>(src, dst, num_elements, cast); break;
+    case DType::kI8: convert_all<int8_t>(src, dst, num_elements, cast); break;
+    case DType::kI16: convert_all<int16_t>(src, dst, num_elements, cast); break;
+    case DType::kI32: convert_all<int32_t>(src, dst, num_elements, cast); break;
+    case DType::kI64: convert_all<int64_t>(src, dst, num_elements, cast); break;
+    case DType::kQ1_0: decode_all<BlockQ1_0>(src, dst, num_elements, block); break;
+    case DType::kQ2_0: decode_all<BlockQ2_0>(src, dst, num_elements, block); break;
+    case DType::kQ4_0: decode_all<BlockQ4_0>(src, dst, num_elements, block); break;
+    case DType::kQ4_1: decode_all<BlockQ4_1>(src, dst, num_elements, block); break;
+    case DType::kQ5_0: decode_all<BlockQ5_0>(src, dst, num_elements, block); break;
+    case DType::kQ5_1: decode_all<BlockQ5_1>(src, dst, num_elements, block); break;
+    case DType::kQ8_0: decode_all<BlockQ8_0>(src, dst, num_elements, block); break;
+    case DType::kQ8_1: decode_all<BlockQ8_1>(src, dst, num_elements, block); break;
+    case DType::kQ2_K: decode_all<BlockQ2_K>(src, dst, num_elements, block); break;
+    case DType::kQ3_K: decode_all<BlockQ3_K>(src, dst, num_elements, block); break;
+    case DType::kQ4_K: decode_all<BlockQ4_K>(src, dst, num_elements, block); break;
+    case DType::kQ5_K: decode_all<BlockQ5_K>(src, dst, num_elements, block); break;
+    case DType::kQ6_K: decode_all<BlockQ6_K>(src, dst, num_elements, block); break;
+    case DType::kQ8_K: decode_all<BlockQ8_K>(src, dst, num_elements, block); break;
+    case DType::kIQ1_S: decode_all<BlockIQ1_S>(src, dst, num_elements, block); break;
+    case DType::kIQ1_M: decode_all<BlockIQ1_M>(src, dst, num_elements, block); break;
+    case DType::kIQ2_XXS: decode_all<BlockIQ2_XXS>(src, dst, num_elements, block); break;
+    case DType::kIQ2_XS: decode_all<BlockIQ2_XS>(src, dst, num_elements, block); break;
+    case DType::kIQ2_S: decode_all<BlockIQ2_S>(src, dst, num_elements, block); break;
+    case DType::kIQ3_XXS: decode_all<BlockIQ3_XXS>(src, dst, num_elements, block); break;
+    case DType::kIQ3_S: decode_all<BlockIQ3_S>(src, dst, num_elements, block); break;
+    case DType::kIQ4_NL: decode_all<BlockIQ4_NL>(src, dst, num_elements, block); break;
+    case DType::kIQ4_XS: decode_all<BlockIQ4_XS>(src, dst, num_elements, block); break;
+    case DType::kTQ1_0: decode_all<BlockTQ1_0>(src, dst, num_elements, block); break;
+    case DType::kTQ2_0: decode_all<BlockTQ2_0>(src, dst, num_elements, block); break;
+    case DType::kMXFP4: decode_all<BlockMXFP4>(src, dst, num_elements, block); break;
+    case DType::kNVFP4: decode_all<BlockNVFP4>(src, dst, num_elements, block); break;
+    case DType::kCount: break;
   }
   return Status();
 }

@@ -32,8 +32,7 @@ void decode_block(const BlockIQ2_XXS& block, float* out) {
     const uint32_t packed = block.qs[2 * sub + 1];
     const float scale = d * (0.5f + static_cast<float>(packed >> 28)) * 0.25f;
     for (int g = 0; g < 4; ++g, out += 8) {
-      write_signed(scale, kIq2XxsGrid[(indices >> (8 * g)) & 255], iq_signs((packed >> (7 * g)) & 127), 8,
-                   out);
+      write_signed(scale, kIq2XxsGrid[(indices >> (8 * g)) & 255], iq_signs((packed >> (7 * g)) & 127), 8, out);
     }
   }
 }

@@ -26,13 +26,15 @@ inline constexpr int kKvQ8Group = 32;
 struct KvLayout {
   KvDType dtype = KvDType::kF16;
   int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;    // of keys and of values
+  int32_t head_dim = 0;     // of keys and of values
   int32_t block_size = 16;  // tokens, a multiple of 16
 
   size_t element_bytes() const { return dtype == KvDType::kF32 ? 4 : dtype == KvDType::kQ8 ? 1 : 2; }
   int32_t scale_groups() const { return (head_dim + kKvQ8Group - 1) / kKvQ8Group; }
   // Codes of the keys (or of the values) of one head in one block, without scales.
-  size_t code_bytes() const { return element_bytes() * static_cast<size_t>(block_size) * static_cast<size_t>(head_dim); }
+  size_t code_bytes() const {
+    return element_bytes() * static_cast<size_t>(block_size) * static_cast<size_t>(head_dim);
+  }
   size_t scale_bytes() const {
     return dtype == KvDType::kQ8 ? 2 * static_cast<size_t>(block_size) * static_cast<size_t>(scale_groups()) : 0;
   }

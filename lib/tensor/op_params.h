@@ -20,11 +20,11 @@ enum class Activation : int32_t {
 
 // out[t, :] = scale * table[token_ids[t], :]
 struct EmbedParams {
-  const PackedWeight* table = nullptr;   // [vocab_size, hidden_size]
-  const int32_t* token_ids = nullptr;    // [num_tokens], each checked by the caller to lie in [0, vocab_size)
+  const PackedWeight* table = nullptr;  // [vocab_size, hidden_size]
+  const int32_t* token_ids = nullptr;   // [num_tokens], each checked by the caller to lie in [0, vocab_size)
   int64_t num_tokens = 0;
   float scale = 1.0f;
-  float* out = nullptr;                  // [num_tokens, hidden_size]
+  float* out = nullptr;  // [num_tokens, hidden_size]
 };
 
 // out = x / sqrt(mean(x^2) + eps) * (weight + weight_offset), row by row. out may be x.
@@ -34,8 +34,8 @@ struct RmsNormParams {
   int64_t num_tokens = 0;
   int64_t size = 0;
   float eps = 0.0f;
-  float weight_offset = 0.0f;     // 1 where the checkpoint stores w - 1 (Gemma)
-  float* out = nullptr;           // [num_tokens, size]
+  float weight_offset = 0.0f;  // 1 where the checkpoint stores w - 1 (Gemma)
+  float* out = nullptr;        // [num_tokens, size]
 };
 
 // One product of a linear op: y = x W^T + bias, or y += ... with accumulate.
@@ -90,9 +90,9 @@ struct PagedAttentionParams {
   KvLayout layout;
   const std::byte* cache = nullptr;  // this layer's blocks
   float scale = 1.0f;
-  int32_t window = 0;                // 0: unlimited
-  float logit_softcap = 0.0f;        // c > 0: scores become c * tanh(score / c)
-  const float* sinks = nullptr;      // [num_heads] extra logit in each softmax's denominator, or null
+  int32_t window = 0;            // 0: unlimited
+  float logit_softcap = 0.0f;    // c > 0: scores become c * tanh(score / c)
+  const float* sinks = nullptr;  // [num_heads] extra logit in each softmax's denominator, or null
 };
 
 // out = activation(gate) * up, elementwise; out may be gate.

@@ -49,8 +49,7 @@ class AddedVocabulary {
 
   // Cuts `text` at the tokens that are looked for before (normalized = false) or after normalisation.
   // Leftmost, then longest; stretches in order; none for an empty text. `allowed` binds all but blank tokens.
-  std::vector<AddedMatch> find(std::string_view text, bool normalized,
-                               std::span<const AllowedRange> allowed) const;
+  std::vector<AddedMatch> find(std::string_view text, bool normalized, std::span<const AllowedRange> allowed) const;
 
   bool has_normalized() const { return !tries_[1].empty(); }
   const Vocabulary& index() const { return index_; }  // contents and ids

@@ -56,8 +56,7 @@ class MergeTable {
       const uint64_t key = key_of(merge.left, merge.right);
       size_t at = hash(key) & mask_;
       while (slots_[at].key != kFree && slots_[at].key != key) at = (at + 1) & mask_;
-      slots_[at] = {key,
-                    {rank++, merge.merged}};  // of two equal pairs the later one counts, as in the reference
+      slots_[at] = {key, {rank++, merge.merged}};  // of two equal pairs the later one counts, as in the reference
     }
   }
 
@@ -94,10 +93,7 @@ struct Symbol {
 class BpeModel final : public PieceModel {
  public:
   BpeModel(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges, BpeOptions options)
-      : vocabulary_(vocabulary),
-        merges_(merges),
-        options_(std::move(options)),
-        byte_ids_(byte_token_ids(vocabulary)) {
+      : vocabulary_(vocabulary), merges_(merges), options_(std::move(options)), byte_ids_(byte_token_ids(vocabulary)) {
     all_bytes_ = std::all_of(byte_ids_.begin(), byte_ids_.end(), [](int32_t id) { return id >= 0; });
     plain_ = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
     std::string text;
@@ -108,8 +104,7 @@ class BpeModel final : public PieceModel {
     }
   }
 
-  Status tokenize(std::string_view piece, const ForbiddenIds* forbidden,
-                  std::vector<int32_t>& out) const override {
+  Status tokenize(std::string_view piece, const ForbiddenIds* forbidden, std::vector<int32_t>& out) const override {
     if (options_.ignore_merges) {
       const auto id = vocabulary_.find(piece);
       if (id && !is_forbidden(forbidden, *id)) {
@@ -170,8 +165,7 @@ class BpeModel final : public PieceModel {
         }
       }
       if (options_.unk_missing) {
-        return failed_precondition("/model/unk_token",
-                                   "an unknown character, and the token is not in the vocabulary");
+        return failed_precondition("/model/unk_token", "an unknown character, and the token is not in the vocabulary");
       }
       if (!options_.unk_id) continue;  // dropped, as the reference does
       if (unknown_open && !options_.fuse_unk) out.push_back(*options_.unk_id);
@@ -208,8 +202,7 @@ class BpeModel final : public PieceModel {
     const auto count = static_cast<int32_t>(out.size() - start);
     std::vector<Symbol> symbols(static_cast<size_t>(count));
     for (int32_t i = 0; i < count; ++i) {
-      symbols[static_cast<size_t>(i)] = {out[start + static_cast<size_t>(i)], i - 1,
-                                         i + 1 < count ? i + 1 : -1};
+      symbols[static_cast<size_t>(i)] = {out[start + static_cast<size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1};
     }
     const auto symbol = [&](int32_t i) -> Symbol& { return symbols[static_cast<size_t>(i)]; };
     // Rank above position: one number orders them.
@@ -221,8 +214,7 @@ class BpeModel final : public PieceModel {
       const auto merge = find(symbol(i).id, symbol(i + 1).id, forbidden);
       if (merge.rank != UINT32_MAX) heap.push_back(entry(merge.rank, i));
     }
-    std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> queue(std::greater<>(),
-                                                                               std::move(heap));
+    std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> queue(std::greater<>(), std::move(heap));
     while (!queue.empty()) {
       const uint64_t top = queue.top();
       queue.pop();
@@ -262,17 +254,13 @@ class BpeModel final : public PieceModel {
 class ScoreBpeModel final : public PieceModel {
  public:
   ScoreBpeModel(const Vocabulary& vocabulary, std::vector<float> scores, std::optional<int32_t> unk_id)
-      : vocabulary_(vocabulary),
-        scores_(std::move(scores)),
-        unk_id_(unk_id),
-        byte_ids_(byte_token_ids(vocabulary)) {
+      : vocabulary_(vocabulary), scores_(std::move(scores)), unk_id_(unk_id), byte_ids_(byte_token_ids(vocabulary)) {
     vocabulary.for_each([&](std::string_view token, int32_t id) {
       if (takes_part(id)) longest_ = std::max(longest_, token.size());
     });
   }
 
-  Status tokenize(std::string_view piece, const ForbiddenIds* forbidden,
-                  std::vector<int32_t>& out) const override {
+  Status tokenize(std::string_view piece, const ForbiddenIds* forbidden, std::vector<int32_t>& out) const override {
     struct Part {
       size_t begin, size;  // size 0: merged into the one before
       int32_t previous, next;
@@ -321,8 +309,8 @@ class ScoreBpeModel final : public PieceModel {
         out.push_back(id);
         continue;
       }
-      const bool spelled = std::all_of(text.begin(), text.end(),
-                                       [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] >= 0; });
+      const bool spelled =
+          std::all_of(text.begin(), text.end(), [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] >= 0; });
       if (spelled) {
         for (const char byte : text) out.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
       } else if (unk_id_) {
@@ -350,8 +338,7 @@ class ScoreBpeModel final : public PieceModel {
 
 }  // namespace
 
-PieceModelPtr make_bpe_model(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges,
-                             BpeOptions options) {
+PieceModelPtr make_bpe_model(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges, BpeOptions options) {
   return std::make_unique<BpeModel>(vocabulary, merges, std::move(options));
 }
 

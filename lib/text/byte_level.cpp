@@ -15,8 +15,7 @@ constexpr bool is_printable(unsigned byte) {
 constexpr std::array<uint16_t, 256> kCharOfByte = [] {
   std::array<uint16_t, 256> table{};
   uint16_t next = 0x100;
-  for (unsigned byte = 0; byte < 256; ++byte)
-    table[byte] = is_printable(byte) ? static_cast<uint16_t>(byte) : next++;
+  for (unsigned byte = 0; byte < 256; ++byte) table[byte] = is_printable(byte) ? static_cast<uint16_t>(byte) : next++;
   return table;
 }();
 

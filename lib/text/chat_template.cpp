@@ -20,8 +20,7 @@ Status to_status(const jinja::Failure& failure) {
 // Roles name the speaker and are no free text: templates build their turn markers from them ("<|" + role +
 // "|>"), so the roles that every API has count as the template's own words.
 bool is_known_role(const std::string& role) {
-  static constexpr std::string_view kRoles[] = {"system",    "developer", "user",
-                                                "assistant", "tool",      "function"};
+  static constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool", "function"};
   return std::find(std::begin(kRoles), std::end(kRoles), role) != std::end(kRoles);
 }
 
@@ -86,15 +85,13 @@ RenderedPrompt to_prompt(jinja::StyledText text) {
 Status check_conversation(const Json& messages, const Json& tools, const Json& kwargs) {
   if (!messages.is_array()) return invalid_argument("messages", "must be an array");
   for (size_t i = 0; i < messages.size(); ++i)
-    if (!messages[i].is_object())
-      return invalid_argument(fmt::format("messages[{}]", i), "must be an object");
+    if (!messages[i].is_object()) return invalid_argument(fmt::format("messages[{}]", i), "must be an object");
   if (!tools.is_null()) {
     if (!tools.is_array()) return invalid_argument("tools", "must be an array or null");
     for (size_t i = 0; i < tools.size(); ++i)
       if (!tools[i].is_object()) return invalid_argument(fmt::format("tools[{}]", i), "must be an object");
   }
-  if (!kwargs.is_null() && !kwargs.is_object())
-    return invalid_argument("kwargs", "must be an object or null");
+  if (!kwargs.is_null() && !kwargs.is_object()) return invalid_argument("kwargs", "must be an object or null");
   return {};
 }
 
@@ -108,8 +105,8 @@ struct ChatTemplate::Impl {
 ChatTemplate::ChatTemplate(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 ChatTemplate::~ChatTemplate() = default;
 
-Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::parse(
-    std::string_view source, std::map<std::string, std::string> special_tokens) {
+Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::parse(std::string_view source,
+                                                                std::map<std::string, std::string> special_tokens) {
   try {
     auto impl = std::make_unique<Impl>();
     impl->parsed = jinja::parse_template(source);
@@ -136,9 +133,7 @@ Result<RenderedPrompt> ChatTemplate::render(const Json& messages, const Json& to
     limits.deadline = options.deadline;
     jinja::Interpreter::Clock clock = options.strftime_now;
     if (!clock && options.now_unix_seconds) {
-      clock = [now = *options.now_unix_seconds](std::string_view format) {
-        return jinja::format_time(now, format);
-      };
+      clock = [now = *options.now_unix_seconds](std::string_view format) { return jinja::format_time(now, format); };
     }
     jinja::Interpreter interpreter(*impl_->parsed, limits, std::move(clock));
     Heap& heap = interpreter.heap();
@@ -146,8 +141,7 @@ Result<RenderedPrompt> ChatTemplate::render(const Json& messages, const Json& to
       interpreter.set_variable(name, jinja::make_string(heap, token, jinja::kTrusted));
     interpreter.set_variable("documents", Value());
     if (kwargs.is_object())
-      for (const auto& [name, value] : kwargs.items())
-        interpreter.set_variable(name, jinja::from_json(heap, value));
+      for (const auto& [name, value] : kwargs.items()) interpreter.set_variable(name, jinja::from_json(heap, value));
     interpreter.set_variable("messages", to_messages(heap, messages));
     interpreter.set_variable("tools", jinja::from_json(heap, tools));
     interpreter.set_variable("add_generation_prompt", Value::boolean(options.add_generation_prompt));

@@ -71,9 +71,7 @@ std::string Decoder::run_token_steps(std::string_view spelling, bool first) cons
         append_byte_level_decoded(bytes, text);
         return bytes;  // bytes are not characters: nothing may follow but steps on the whole text
       }
-      case TokenStep::Kind::kMetaspace:
-        text = replace_all(text, step.from, first && step.flag ? "" : " ");
-        break;
+      case TokenStep::Kind::kMetaspace: text = replace_all(text, step.from, first && step.flag ? "" : " "); break;
       case TokenStep::Kind::kWordPiece:
         if (!first) {
           if (text.starts_with(step.from)) {
@@ -92,8 +90,7 @@ std::string Decoder::run_token_steps(std::string_view spelling, bool first) cons
         RegexScratch scratch;
         if (!step.pattern->split(text, 0, stretches, scratch).ok()) break;
         std::string out;
-        for (const Stretch& s : stretches)
-          out += s.is_match ? step.to : text.substr(s.begin, s.end - s.begin);
+        for (const Stretch& s : stretches) out += s.is_match ? step.to : text.substr(s.begin, s.end - s.begin);
         text = std::move(out);
         break;
       }

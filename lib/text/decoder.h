@@ -15,11 +15,11 @@ namespace headrace::text {
 struct TokenStep {
   enum class Kind { kByteLevel, kMetaspace, kWordPiece, kReplace, kRegexReplace, kByteFallback, kStrip };
   Kind kind = Kind::kByteLevel;
-  std::string from;  // kMetaspace: the replacement character; kWordPiece: the prefix; kReplace: the literal
-  std::string to;    // kReplace, kRegexReplace
+  std::string from;              // kMetaspace: the replacement character; kWordPiece: the prefix; kReplace: the literal
+  std::string to;                // kReplace, kRegexReplace
   std::optional<Regex> pattern;  // kRegexReplace
-  bool flag = false;  // kMetaspace: the first token loses its replacement characters; kWordPiece: clean up
-  std::string strip_char;  // kStrip
+  bool flag = false;             // kMetaspace: the first token loses its replacement characters; kWordPiece: clean up
+  std::string strip_char;        // kStrip
   size_t strip_left = 0, strip_right = 0;
 };
 
@@ -47,9 +47,8 @@ class Decoder {
     std::string tail;  // of an incomplete character
   };
 
-  bool join_with_spaces = false;  // no decoder at all: spellings with a space between
-  std::optional<std::string>
-      end_of_word_suffix;  // BPEDecoder: a space in its place, nothing at the end of the text
+  bool join_with_spaces = false;                  // no decoder at all: spellings with a space between
+  std::optional<std::string> end_of_word_suffix;  // BPEDecoder: a space in its place, nothing at the end of the text
   std::vector<TokenStep> token_steps;
   std::vector<TextStep> text_steps;
 

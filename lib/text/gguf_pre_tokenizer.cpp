@@ -25,8 +25,8 @@ constexpr const char* kLlama3Pattern =
     HEADRACE_CONTRACTIONS "|" HEADRACE_LEAD R"(\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" HEADRACE_SPACES;
 constexpr const char* kQwen2Pattern =
     HEADRACE_CONTRACTIONS "|" HEADRACE_LEAD R"(\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)" HEADRACE_SPACES;
-constexpr const char* kQwen35Pattern = HEADRACE_CONTRACTIONS
-    "|" HEADRACE_LEAD R"([\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)" HEADRACE_SPACES;
+constexpr const char* kQwen35Pattern =
+    HEADRACE_CONTRACTIONS "|" HEADRACE_LEAD R"([\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)" HEADRACE_SPACES;
 constexpr const char* kO200kPattern = HEADRACE_LEAD HEADRACE_UPPER
     "*" HEADRACE_LOWER "+" HEADRACE_CONTRACTIONS "?|" HEADRACE_LEAD HEADRACE_UPPER "+" HEADRACE_LOWER
     "*" HEADRACE_CONTRACTIONS R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" HEADRACE_SPACES;
@@ -160,40 +160,27 @@ Result<PreTokenizerPtr> make_falcon(Regex gpt2) {
 Result<PreTokenizerPtr> make_kind(Kind kind) {
   HEADRACE_ASSIGN_OR_RETURN(Regex gpt2, Regex::compile(kGpt2Pattern, kPlace));
   switch (kind) {
-    case Kind::kLlama3:
-      return splits({kLlama3Pattern});
-    case Kind::kQwen2:
-      return splits({kQwen2Pattern});
-    case Kind::kQwen35:
-      return splits({kQwen35Pattern});
-    case Kind::kO200k:
-      return splits({kO200kPattern});
-    case Kind::kTekken:
-      return splits({kTekkenPattern});
-    case Kind::kKimi:
-      return splits({kKimiPattern});
-    case Kind::kBailing:
-      return splits({kBailingPattern});
-    case Kind::kSeedCoder:
-      return splits({kSeedCoderPattern});
-    case Kind::kDeepSeekV3:
-      return splits({R"(\p{N}{1,3})", kDeepSeekCjk, kDeepSeekRest});
+    case Kind::kLlama3: return splits({kLlama3Pattern});
+    case Kind::kQwen2: return splits({kQwen2Pattern});
+    case Kind::kQwen35: return splits({kQwen35Pattern});
+    case Kind::kO200k: return splits({kO200kPattern});
+    case Kind::kTekken: return splits({kTekkenPattern});
+    case Kind::kKimi: return splits({kKimiPattern});
+    case Kind::kBailing: return splits({kBailingPattern});
+    case Kind::kSeedCoder: return splits({kSeedCoderPattern});
+    case Kind::kDeepSeekV3: return splits({R"(\p{N}{1,3})", kDeepSeekCjk, kDeepSeekRest});
     case Kind::kDeepSeekCoder:
       return splits({R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepSeekCoderCjk, R"(\p{N})"});
-    case Kind::kBloom:
-      return splits({kBloomPattern});
-    case Kind::kViking:
-      return splits({kBloomPattern, R"(\p{N})"});
-    case Kind::kFalcon:
-      return make_falcon(std::move(gpt2));
+    case Kind::kBloom: return splits({kBloomPattern});
+    case Kind::kViking: return splits({kBloomPattern, R"(\p{N})"});
+    case Kind::kFalcon: return make_falcon(std::move(gpt2));
     case Kind::kDigitsGpt2: {
       std::vector<PreTokenizerPtr> steps;
       steps.push_back(make_char_split(is_numeric, SplitBehavior::kIsolated));
       steps.push_back(make_byte_level_pre_tokenizer(false, std::move(gpt2)));
       return make_sequence_pre_tokenizer(std::move(steps));
     }
-    case Kind::kGpt2:
-      break;
+    case Kind::kGpt2: break;
   }
   return make_byte_level_pre_tokenizer(false, std::move(gpt2));
 }

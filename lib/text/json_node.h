@@ -16,8 +16,7 @@ namespace headrace::text {
 // A value and where it stands. Lives as long as the parser's document.
 class JsonNode {
  public:
-  JsonNode(simdjson::dom::element element, std::string pointer)
-      : element_(element), pointer_(std::move(pointer)) {}
+  JsonNode(simdjson::dom::element element, std::string pointer) : element_(element), pointer_(std::move(pointer)) {}
 
   const std::string& pointer() const { return pointer_; }
   const simdjson::dom::element& element() const { return element_; }

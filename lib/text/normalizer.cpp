@@ -102,8 +102,7 @@ Status apply_bert(const BertNormalizerOptions& options, NormalizedText& value) {
 }
 
 bool nmt_keeps(char32_t c) {
-  return !((c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F || c == 0x8F ||
-           c == 0x9F);
+  return !((c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F);
 }
 
 char32_t nmt_map(char32_t c) {
@@ -117,10 +116,8 @@ char32_t nmt_map(char32_t c) {
     case 0x2029:
     case 0x2581:
     case 0xFEFF:
-    case 0xFFFD:
-      return ' ';
-    default:
-      return c >= 0x200B && c <= 0x200F ? U' ' : c;
+    case 0xFFFD: return ' ';
+    default: return c >= 0x200B && c <= 0x200F ? U' ' : c;
   }
 }
 
@@ -200,27 +197,25 @@ NormalizerPtr make_replace_normalizer(std::string literal, std::string content) 
 }
 
 NormalizerPtr make_regex_replace_normalizer(Regex pattern, std::string content) {
-  return from_function(
-      [pattern = std::move(pattern), content = std::move(content)](NormalizedText& value) -> Status {
-        std::vector<Stretch> stretches;
-        RegexScratch scratch;
-        HEADRACE_RETURN_IF_ERROR(pattern.split(value.text, 0, stretches, scratch));
-        std::string out;
-        out.reserve(value.text.size());
-        for (const Stretch& stretch : stretches) {
-          if (!stretch.is_match) {
-            out.append(value.text, stretch.begin, stretch.end - stretch.begin);
-            continue;
-          }
-          if (stretch.begin == 0 && stretch.end > 0 &&
-              (content.empty() || stretch.end > utf8_length(value.text[0]))) {
-            value.at_origin = false;
-          }
-          out.append(content);
-        }
-        value.text = std::move(out);
-        return {};
-      });
+  return from_function([pattern = std::move(pattern), content = std::move(content)](NormalizedText& value) -> Status {
+    std::vector<Stretch> stretches;
+    RegexScratch scratch;
+    HEADRACE_RETURN_IF_ERROR(pattern.split(value.text, 0, stretches, scratch));
+    std::string out;
+    out.reserve(value.text.size());
+    for (const Stretch& stretch : stretches) {
+      if (!stretch.is_match) {
+        out.append(value.text, stretch.begin, stretch.end - stretch.begin);
+        continue;
+      }
+      if (stretch.begin == 0 && stretch.end > 0 && (content.empty() || stretch.end > utf8_length(value.text[0]))) {
+        value.at_origin = false;
+      }
+      out.append(content);
+    }
+    value.text = std::move(out);
+    return {};
+  });
 }
 
 NormalizerPtr make_prepend_normalizer(std::string prefix) {

@@ -119,9 +119,7 @@ class Rewriter {
           break;
         case '*':
         case '?':
-        case '|':
-          out_ += in_[at_++];
-          break;
+        case '|': out_ += in_[at_++]; break;
         default:
           atom = out_.size();
           out_ += in_[at_++];
@@ -187,22 +185,14 @@ class Rewriter {
     };
     const std::string word(kWord);
     switch (c) {
-      case 's':
-        set(kSpace, false);
-        return {};
-      case 'S':
-        set(in_class ? kNotSpace : kSpace, true);
-        return {};
-      case 'w':
-        set(kWord, false);
-        return {};
+      case 's': set(kSpace, false); return {};
+      case 'S': set(in_class ? kNotSpace : kSpace, true); return {};
+      case 'w': set(kWord, false); return {};
       case 'W':
         if (in_class) return fail("\\W in a class");
         set(kWord, true);
         return {};
-      case 'h':
-        set(kHex, false);
-        return {};
+      case 'h': set(kHex, false); return {};
       case 'H':
         if (in_class) return fail("\\H in a class");
         set(kHex, true);
@@ -228,8 +218,7 @@ class Rewriter {
         return {};
       }
       case 'p':
-      case 'P':
-        return property(out);
+      case 'P': return property(out);
       case 'x':
       case 'n':
       case 'r':
@@ -275,8 +264,7 @@ class Rewriter {
     if (caret) ++begin;
     const std::string_view name = in_.substr(begin, end - begin);
     for (const char c : name) {
-      const bool ok =
-          (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ' ' || c == '-' || c == '&';
+      const bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ' ' || c == '-' || c == '&';
       if (!ok) return fail("a property name");
     }
     out += negated != caret ? "\\P{" : "\\p{";

@@ -17,8 +17,7 @@ namespace headrace::text {
 using ForbiddenIds = std::vector<bool>;
 
 inline bool is_forbidden(const ForbiddenIds* forbidden, int32_t id) {
-  return forbidden != nullptr && static_cast<size_t>(id) < forbidden->size() &&
-         (*forbidden)[static_cast<size_t>(id)];
+  return forbidden != nullptr && static_cast<size_t>(id) < forbidden->size() && (*forbidden)[static_cast<size_t>(id)];
 }
 
 // Immutable; any thread.
@@ -27,8 +26,7 @@ class PieceModel {
   virtual ~PieceModel() = default;
   // Appends the ids of `piece` (valid UTF-8, not empty). forbidden: null, or ids that no spelling may give;
   // the unknown token for characters outside the vocabulary is not affected.
-  virtual Status tokenize(std::string_view piece, const ForbiddenIds* forbidden,
-                          std::vector<int32_t>& out) const = 0;
+  virtual Status tokenize(std::string_view piece, const ForbiddenIds* forbidden, std::vector<int32_t>& out) const = 0;
 };
 
 using PieceModelPtr = std::unique_ptr<const PieceModel>;
@@ -50,8 +48,7 @@ struct BpeMerge {
 };
 
 // Byte-pair encoding: of all adjacent pairs, the one first in `merges` is merged first, leftmost first.
-PieceModelPtr make_bpe_model(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges,
-                             BpeOptions options);
+PieceModelPtr make_bpe_model(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges, BpeOptions options);
 
 // SentencePiece's byte-pair encoding: the pair whose concatenation has the best score is merged first.
 // scores: by id, NaN for ids that take no part in merging. Characters that are left without a token become
@@ -66,8 +63,7 @@ struct UnigramOptions {
 
 // The segmentation with the best sum of scores (by id; NaN takes no part); unknown characters cost 10 more
 // than the worst token and neighbouring ones are one unknown token.
-PieceModelPtr make_unigram_model(const Vocabulary& vocabulary, std::vector<double> scores,
-                                 UnigramOptions options);
+PieceModelPtr make_unigram_model(const Vocabulary& vocabulary, std::vector<double> scores, UnigramOptions options);
 
 struct WordPieceOptions {
   std::optional<int32_t> unk_id;

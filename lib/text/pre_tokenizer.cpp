@@ -16,11 +16,8 @@ void apply_behavior(std::vector<Stretch>& stretches, SplitBehavior behavior) {
   merged.reserve(stretches.size());
   bool previous_match = false;
   switch (behavior) {
-    case SplitBehavior::kIsolated:
-      return;
-    case SplitBehavior::kRemoved:
-      std::erase_if(stretches, [](const Stretch& s) { return s.is_match; });
-      return;
+    case SplitBehavior::kIsolated: return;
+    case SplitBehavior::kRemoved: std::erase_if(stretches, [](const Stretch& s) { return s.is_match; }); return;
     case SplitBehavior::kContiguous:
       for (const Stretch& s : stretches) {
         if (s.is_match == previous_match && !merged.empty()) {
@@ -145,10 +142,9 @@ PreTokenizerPtr make_sequence_pre_tokenizer(std::vector<PreTokenizerPtr> steps) 
 PreTokenizerPtr make_regex_split(Regex pattern, SplitBehavior behavior, bool invert) {
   return from_function([=, pattern = std::move(pattern)](Pieces& pieces) {
     RegexScratch scratch;
-    return split_pieces(pieces, behavior, invert,
-                        [&](std::string_view text, size_t base, std::vector<Stretch>& out) {
-                          return pattern.split(text, base, out, scratch);
-                        });
+    return split_pieces(pieces, behavior, invert, [&](std::string_view text, size_t base, std::vector<Stretch>& out) {
+      return pattern.split(text, base, out, scratch);
+    });
   });
 }
 
@@ -210,8 +206,7 @@ PreTokenizerPtr make_fixed_length_pre_tokenizer(size_t chars) {
 PreTokenizerPtr make_metaspace_pre_tokenizer(std::string replacement, PrependScheme scheme, bool split) {
   return from_function([=, replacement = std::move(replacement)](Pieces& pieces) -> Status {
     rewrite_pieces(pieces, [&](std::string& out, std::string_view text, const Piece& piece) {
-      const bool wanted =
-          scheme == PrependScheme::kAlways || (scheme == PrependScheme::kFirst && piece.at_origin);
+      const bool wanted = scheme == PrependScheme::kAlways || (scheme == PrependScheme::kFirst && piece.at_origin);
       if (wanted && !text.starts_with(' ') && !text.starts_with(replacement)) out.append(replacement);
       for (const char c : text) {
         if (c == ' ') {
@@ -240,14 +235,12 @@ PreTokenizerPtr make_byte_level_pre_tokenizer(bool add_prefix_space, std::option
     }
     if (pattern) {
       RegexScratch scratch;
-      HEADRACE_RETURN_IF_ERROR(
-          split_pieces(pieces, SplitBehavior::kIsolated, false,
-                       [&](std::string_view text, size_t base, std::vector<Stretch>& out) {
-                         return pattern->split(text, base, out, scratch);
-                       }));
+      HEADRACE_RETURN_IF_ERROR(split_pieces(pieces, SplitBehavior::kIsolated, false,
+                                            [&](std::string_view text, size_t base, std::vector<Stretch>& out) {
+                                              return pattern->split(text, base, out, scratch);
+                                            }));
     }
-    rewrite_pieces(
-        pieces, [](std::string& out, std::string_view text, const Piece&) { append_byte_level(out, text); });
+    rewrite_pieces(pieces, [](std::string& out, std::string_view text, const Piece&) { append_byte_level(out, text); });
     return {};
   });
 }

@@ -86,14 +86,12 @@ class PrecompiledNormalizer final : public Normalizer {
 
 Result<NormalizerPtr> make_precompiled_normalizer(std::string_view charsmap, std::string_view place) {
   uint32_t size = 0;
-  if (charsmap.size() < sizeof size)
-    return malformed(std::string(place), "the character map ends within its header");
+  if (charsmap.size() < sizeof size) return malformed(std::string(place), "the character map ends within its header");
   std::memcpy(&size, charsmap.data(), sizeof size);
   charsmap.remove_prefix(sizeof size);
   size -= size % 4;
   if (size == 0 || size > charsmap.size()) {
-    return malformed(std::string(place), "a trie of {} bytes in {} bytes of character map", size,
-                     charsmap.size());
+    return malformed(std::string(place), "a trie of {} bytes in {} bytes of character map", size, charsmap.size());
   }
   std::vector<uint32_t> units(size / 4);
   std::memcpy(units.data(), charsmap.data(), size);

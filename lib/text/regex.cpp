@@ -42,9 +42,9 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view place) {
   int error = 0;
   PCRE2_SIZE offset = 0;
   auto code = std::make_shared<Code>();
-  code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(),
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
-                             &offset, nullptr);
+  code->code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   if (code->code == nullptr) {
     PCRE2_UCHAR message[160] = {};
     pcre2_get_error_message(error, message, sizeof message);
@@ -57,12 +57,10 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view place) {
   return regex;
 }
 
-Status Regex::split(std::string_view text, size_t base, std::vector<Stretch>& out,
-                    RegexScratch& scratch) const {
+Status Regex::split(std::string_view text, size_t base, std::vector<Stretch>& out, RegexScratch& scratch) const {
   if (text.empty()) return {};
   RegexScratch::State& state = *scratch.state_;
-  if (state.data == nullptr || state.context == nullptr)
-    return out_of_memory("regex", "no memory for a match");
+  if (state.data == nullptr || state.context == nullptr) return out_of_memory("regex", "no memory for a match");
   // A linear pattern takes a few steps a byte; an exponential one meets this bound instead of running for
   // hours.
   pcre2_set_match_limit(state.context,
@@ -77,8 +75,7 @@ Status Regex::split(std::string_view text, size_t base, std::vector<Stretch>& ou
   while (from <= text.size()) {
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
     if (!interpret) {
-      rc = pcre2_jit_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, state.data,
-                           state.context);
+      rc = pcre2_jit_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, state.data, state.context);
       if (rc == PCRE2_ERROR_JIT_STACKLIMIT && state.stack == nullptr) {
         // The default stack is the 32 KiB of the machine stack; patterns with repeated groups want more.
         state.stack = pcre2_jit_stack_create(64 * 1024, 64 * 1024 * 1024, nullptr);
@@ -97,8 +94,8 @@ Status Regex::split(std::string_view text, size_t base, std::vector<Stretch>& ou
     if (rc < 0) {
       PCRE2_UCHAR message[160] = {};
       pcre2_get_error_message(rc, message, sizeof message);
-      return resource_exhausted("regex", "the pre-tokenizer's pattern gave up at byte {} of {}: {}", from,
-                                text.size(), reinterpret_cast<const char*>(message));
+      return resource_exhausted("regex", "the pre-tokenizer's pattern gave up at byte {} of {}: {}", from, text.size(),
+                                reinterpret_cast<const char*>(message));
     }
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(state.data);
     const size_t begin = range[0], end = range[1];

@@ -98,8 +98,7 @@ Result<StopMatcher> StopMatcher::create(const std::vector<std::string>& stops, b
   for (size_t i = 0; i < stops.size(); ++i) {
     if (stops[i].empty()) return invalid_argument(fmt::format("stop[{}]", i), "is empty");
     if (stops[i].size() > kMaxStopBytes - bytes) {
-      return invalid_argument(fmt::format("stop[{}]", i), "the stop strings have more than {} bytes",
-                              kMaxStopBytes);
+      return invalid_argument(fmt::format("stop[{}]", i), "the stop strings have more than {} bytes", kMaxStopBytes);
     }
     bytes += stops[i].size();
     automaton->add(stops[i], static_cast<int32_t>(i));

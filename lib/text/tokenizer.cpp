@@ -95,8 +95,8 @@ class Encoder {
       if (match.id >= 0) {
         out.push_back(match.id);
       } else {
-        HEADRACE_RETURN_IF_ERROR(pieces(text.text.substr(match.begin, match.end - match.begin),
-                                        text.at_origin && match.begin == 0, out));
+        HEADRACE_RETURN_IF_ERROR(
+            pieces(text.text.substr(match.begin, match.end - match.begin), text.at_origin && match.begin == 0, out));
       }
     }
     return {};
@@ -196,32 +196,16 @@ std::string Tokenizer::token_bytes(int32_t id) const {
 int32_t Tokenizer::vocab_size() const {
   return std::max(parts_->vocabulary.id_limit(), parts_->added.index().id_limit());
 }
-std::optional<int32_t> Tokenizer::bos_id() const {
-  return parts_->bos_id;
-}
-std::optional<int32_t> Tokenizer::eos_id() const {
-  return parts_->eos_id;
-}
-std::optional<int32_t> Tokenizer::pad_id() const {
-  return parts_->pad_id;
-}
-std::optional<int32_t> Tokenizer::unk_id() const {
-  return parts_->unk_id;
-}
-std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
-  return parts_->find(token);
-}
+std::optional<int32_t> Tokenizer::bos_id() const { return parts_->bos_id; }
+std::optional<int32_t> Tokenizer::eos_id() const { return parts_->eos_id; }
+std::optional<int32_t> Tokenizer::pad_id() const { return parts_->pad_id; }
+std::optional<int32_t> Tokenizer::unk_id() const { return parts_->unk_id; }
+std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const { return parts_->find(token); }
 std::string_view Tokenizer::id_to_token(int32_t id) const {
   return parts_->added.contains(id) ? parts_->added.index().token(id) : parts_->vocabulary.token(id);
 }
-bool Tokenizer::is_special(int32_t id) const {
-  return parts_->added.is_special(id);
-}
-bool Tokenizer::is_added(int32_t id) const {
-  return parts_->added.contains(id);
-}
-const std::vector<int32_t>& Tokenizer::end_of_generation_ids() const {
-  return parts_->end_of_generation_ids;
-}
+bool Tokenizer::is_special(int32_t id) const { return parts_->added.is_special(id); }
+bool Tokenizer::is_added(int32_t id) const { return parts_->added.contains(id); }
+const std::vector<int32_t>& Tokenizer::end_of_generation_ids() const { return parts_->end_of_generation_ids; }
 
 }  // namespace headrace::text

@@ -21,8 +21,7 @@ GgufTokenType type_of(const GgufTokenizerSpec& spec, size_t id) {
 
 // Tokens that are looked for in the text rather than made from pieces.
 bool is_added_type(GgufTokenType type) {
-  return type == GgufTokenType::kControl || type == GgufTokenType::kUserDefined ||
-         type == GgufTokenType::kUnknown;
+  return type == GgufTokenType::kControl || type == GgufTokenType::kUserDefined || type == GgufTokenType::kUnknown;
 }
 
 Status check_spec(const GgufTokenizerSpec& spec) {
@@ -68,8 +67,7 @@ Status add_tokens(const GgufTokenizerSpec& spec, TokenizerParts& parts) {
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     if (spec.tokens[id].empty()) continue;
     if (const auto other = parts.vocabulary.find(spec.tokens[id])) {
-      return malformed(fmt::format("tokenizer.ggml.tokens[{}]", id), "{} is token {} already",
-                       spec.tokens[id], *other);
+      return malformed(fmt::format("tokenizer.ggml.tokens[{}]", id), "{} is token {} already", spec.tokens[id], *other);
     }
     parts.vocabulary.add(spec.tokens[id], static_cast<int32_t>(id));
   }
@@ -81,8 +79,7 @@ Status add_tokens(const GgufTokenizerSpec& spec, TokenizerParts& parts) {
     token.special = type_of(spec, id) != GgufTokenType::kUserDefined;
     added.push_back(std::move(token));
   }
-  HEADRACE_ASSIGN_OR_RETURN(parts.added,
-                            AddedVocabulary::create(std::move(added), parts.vocabulary, nullptr));
+  HEADRACE_ASSIGN_OR_RETURN(parts.added, AddedVocabulary::create(std::move(added), parts.vocabulary, nullptr));
   return {};
 }
 
@@ -106,8 +103,7 @@ TokenStep simple_step(TokenStep::Kind kind) {
 }
 
 // "left right"; the space is the first one behind the first byte, which may itself be a space.
-Status read_merges(const GgufTokenizerSpec& spec, const Vocabulary& vocabulary,
-                   std::vector<BpeMerge>& merges) {
+Status read_merges(const GgufTokenizerSpec& spec, const Vocabulary& vocabulary, std::vector<BpeMerge>& merges) {
   merges.reserve(spec.merges.size());
   std::string joined;
   for (size_t i = 0; i < spec.merges.size(); ++i) {
@@ -117,10 +113,8 @@ Status read_merges(const GgufTokenizerSpec& spec, const Vocabulary& vocabulary,
     if (space == std::string_view::npos) return malformed(place(), "not two tokens with a space between");
     const std::string_view left = line.substr(0, space), right = line.substr(space + 1);
     joined.assign(left).append(right);
-    const auto left_id = vocabulary.find(left), right_id = vocabulary.find(right),
-               merged = vocabulary.find(joined);
-    if (!left_id || !right_id || !merged)
-      return malformed(place(), "a token of the merge is not in the vocabulary");
+    const auto left_id = vocabulary.find(left), right_id = vocabulary.find(right), merged = vocabulary.find(joined);
+    if (!left_id || !right_id || !merged) return malformed(place(), "a token of the merge is not in the vocabulary");
     merges.push_back({*left_id, *right_id, *merged});
   }
   return {};
@@ -191,9 +185,8 @@ Status build_unigram(const GgufTokenizerSpec& spec, TokenizerParts& parts) {
   if (spec.scores.empty()) return malformed("tokenizer.ggml.scores", "missing");
   std::vector<NormalizerPtr> steps;
   if (!spec.precompiled_charsmap.empty()) {
-    HEADRACE_ASSIGN_OR_RETURN(
-        NormalizerPtr map,
-        make_precompiled_normalizer(spec.precompiled_charsmap, "tokenizer.ggml.precompiled_charsmap"));
+    HEADRACE_ASSIGN_OR_RETURN(NormalizerPtr map, make_precompiled_normalizer(spec.precompiled_charsmap,
+                                                                             "tokenizer.ggml.precompiled_charsmap"));
     steps.push_back(std::move(map));
   }
   if (spec.remove_extra_whitespaces.value_or(false)) {
@@ -203,8 +196,8 @@ Status build_unigram(const GgufTokenizerSpec& spec, TokenizerParts& parts) {
   }
   parts.normalizer = make_sequence_normalizer(std::move(steps));
   const bool prefix = spec.add_space_prefix.value_or(true);
-  parts.pre_tokenizer = make_metaspace_pre_tokenizer(
-      std::string(kSpaceMark), prefix ? PrependScheme::kAlways : PrependScheme::kNever, true);
+  parts.pre_tokenizer = make_metaspace_pre_tokenizer(std::string(kSpaceMark),
+                                                     prefix ? PrependScheme::kAlways : PrependScheme::kNever, true);
   std::vector<double> scores(spec.scores.begin(), spec.scores.end());
   for (size_t id = 0; id < scores.size(); ++id) {
     const GgufTokenType type = type_of(spec, id);

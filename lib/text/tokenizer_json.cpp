@@ -51,17 +51,14 @@ Status read_merges(const JsonNode& node, const Vocabulary& vocabulary, size_t pr
       }
       left = line.substr(0, space);
       right = line.substr(space + 1);
-    } else if (item.get(pair) != simdjson::SUCCESS || pair.size() != 2 ||
-               pair.at(0).get(left) != simdjson::SUCCESS || pair.at(1).get(right) != simdjson::SUCCESS) {
+    } else if (item.get(pair) != simdjson::SUCCESS || pair.size() != 2 || pair.at(0).get(left) != simdjson::SUCCESS ||
+               pair.at(1).get(right) != simdjson::SUCCESS) {
       return malformed(place(), "not a pair of tokens");
     }
-    if (right.size() < prefix_size)
-      return malformed(place(), "the right token is shorter than the subword prefix");
+    if (right.size() < prefix_size) return malformed(place(), "the right token is shorter than the subword prefix");
     joined.assign(left).append(right.substr(prefix_size));
-    const auto left_id = vocabulary.find(left), right_id = vocabulary.find(right),
-               merged = vocabulary.find(joined);
-    if (!left_id || !right_id || !merged)
-      return malformed(place(), "a token of the merge is not in the vocabulary");
+    const auto left_id = vocabulary.find(left), right_id = vocabulary.find(right), merged = vocabulary.find(joined);
+    if (!left_id || !right_id || !merged) return malformed(place(), "a token of the merge is not in the vocabulary");
     merges.push_back({*left_id, *right_id, *merged});
     ++index;
   }
@@ -101,8 +98,7 @@ Status read_bpe(const JsonNode& node, TokenizerParts& parts) {
 // double, and its shortest decimal form is what the file says.
 double reference_score(double exact) {
   char text[40];
-  const auto written =
-      std::to_chars(text, text + sizeof text, std::fabs(exact), std::chars_format::scientific);
+  const auto written = std::to_chars(text, text + sizeof text, std::fabs(exact), std::chars_format::scientific);
   if (written.ec != std::errc()) return exact;
   uint64_t digits = 0;
   int scale = 0;
@@ -140,8 +136,8 @@ Status read_unigram(const JsonNode& node, TokenizerParts& parts) {
     simdjson::dom::array pair;
     std::string_view token;
     double score = 0;
-    if (item.get(pair) != simdjson::SUCCESS || pair.size() != 2 ||
-        pair.at(0).get(token) != simdjson::SUCCESS || pair.at(1).get(score) != simdjson::SUCCESS) {
+    if (item.get(pair) != simdjson::SUCCESS || pair.size() != 2 || pair.at(0).get(token) != simdjson::SUCCESS ||
+        pair.at(1).get(score) != simdjson::SUCCESS) {
       return malformed(list.pointer() + "/" + std::to_string(scores.size()), "not a token and its score");
     }
     if (scores.size() > static_cast<size_t>(kMaxTokenId)) {
@@ -215,8 +211,8 @@ Status read_added_tokens(const JsonNode& node, TokenizerParts& parts) {
     HEADRACE_ASSIGN_OR_RETURN(token.special, item.bool_at("special"));
     tokens.push_back(std::move(token));
   }
-  HEADRACE_ASSIGN_OR_RETURN(
-      parts.added, AddedVocabulary::create(std::move(tokens), parts.vocabulary, parts.normalizer.get()));
+  HEADRACE_ASSIGN_OR_RETURN(parts.added,
+                            AddedVocabulary::create(std::move(tokens), parts.vocabulary, parts.normalizer.get()));
   return {};
 }
 
@@ -266,12 +262,10 @@ void choose_simdjson() {
   static_cast<void>(chosen);
 }
 
-Status parse(simdjson::dom::parser& parser, std::string_view text, std::string_view file,
-             simdjson::dom::element& out) {
+Status parse(simdjson::dom::parser& parser, std::string_view text, std::string_view file, simdjson::dom::element& out) {
   const auto error = parser.parse(text.data(), text.size()).get(out);
   if (error == simdjson::SUCCESS) return {};
-  if (error == simdjson::MEMALLOC)
-    return out_of_memory(std::string(file), "no memory to parse {} bytes", text.size());
+  if (error == simdjson::MEMALLOC) return out_of_memory(std::string(file), "no memory to parse {} bytes", text.size());
   return malformed(std::string(file), "not JSON: {}", simdjson::error_message(error));
 }
 

@@ -15,9 +15,7 @@ Status unknown_component(const JsonNode& node, std::string_view kind, std::strin
   return unsupported(node.pointer() + "/type", "the {} {} is not known", kind, type);
 }
 
-Status too_deep(const JsonNode& node) {
-  return malformed(node.pointer(), "nested more than {} deep", kMaxDepth);
-}
+Status too_deep(const JsonNode& node) { return malformed(node.pointer(), "nested more than {} deep", kMaxDepth); }
 
 // {"String": literal} or {"Regex": pattern}.
 struct Pattern {
@@ -108,12 +106,10 @@ Result<MetaspaceFields> read_metaspace(const JsonNode& node) {
   HEADRACE_ASSIGN_OR_RETURN(const bool prefix, node.bool_or("add_prefix_space", true));
   if (!prefix) {
     if (node.find("prepend_scheme") && out.scheme != PrependScheme::kNever) {
-      return malformed(node.pointer() + "/add_prefix_space", "does not go with the prepend_scheme {}",
-                       scheme);
+      return malformed(node.pointer() + "/add_prefix_space", "does not go with the prepend_scheme {}", scheme);
     }
     if (!node.find("prepend_scheme")) {
-      return malformed(node.pointer() + "/add_prefix_space",
-                       "false without a prepend_scheme, as the reference says");
+      return malformed(node.pointer() + "/add_prefix_space", "false without a prepend_scheme, as the reference says");
     }
   }
   HEADRACE_ASSIGN_OR_RETURN(out.split, node.bool_or("split", true));
@@ -261,8 +257,7 @@ Status read_template(const JsonNode& node, std::vector<int32_t>& prefix, std::ve
   for (const JsonNode& piece : pieces) {
     if (const auto sequence = piece.find("Sequence")) {
       HEADRACE_ASSIGN_OR_RETURN(const std::string_view id, sequence->string_at("id"));
-      if (id != "A" || seen)
-        return unsupported(piece.pointer(), "a template of one text shows it once, as A");
+      if (id != "A" || seen) return unsupported(piece.pointer(), "a template of one text shows it once, as A");
       seen = true;
       continue;
     }
@@ -296,8 +291,7 @@ Status read_post_processor(const JsonNode& node, std::vector<int32_t>& prefix, s
   if (type == "Sequence") {
     HEADRACE_ASSIGN_OR_RETURN(const JsonNode list, node.at("processors"));
     HEADRACE_ASSIGN_OR_RETURN(const auto items, list.as_list());
-    for (const JsonNode& item : items)
-      HEADRACE_RETURN_IF_ERROR(read_post_processor(item, prefix, suffix, depth + 1));
+    for (const JsonNode& item : items) HEADRACE_RETURN_IF_ERROR(read_post_processor(item, prefix, suffix, depth + 1));
     return {};
   }
   // A later processor stands around the earlier ones.
@@ -324,8 +318,7 @@ Status add_decoder(const JsonNode& node, Decoder& decoder, bool& joined, int dep
   if (type == "Sequence") {
     HEADRACE_ASSIGN_OR_RETURN(const JsonNode list, node.at("decoders"));
     HEADRACE_ASSIGN_OR_RETURN(const auto items, list.as_list());
-    for (const JsonNode& item : items)
-      HEADRACE_RETURN_IF_ERROR(add_decoder(item, decoder, joined, depth + 1));
+    for (const JsonNode& item : items) HEADRACE_RETURN_IF_ERROR(add_decoder(item, decoder, joined, depth + 1));
     return {};
   }
   if (type == "Fuse") {

@@ -15,15 +15,12 @@ namespace {
 // The reference's value for `c` where it has one of its own, else `otherwise`.
 template <size_t N>
 bool reference_value(const exceptions::CodeRange (&ranges)[N], char32_t c, bool otherwise) {
-  const auto* range =
-      std::lower_bound(std::begin(ranges), std::end(ranges), c,
-                       [](const exceptions::CodeRange& r, char32_t code) { return r.last < code; });
+  const auto* range = std::lower_bound(std::begin(ranges), std::end(ranges), c,
+                                       [](const exceptions::CodeRange& r, char32_t code) { return r.last < code; });
   return range != std::end(ranges) && range->first <= c ? range->value : otherwise;
 }
 
-utf8proc_category_t category(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
-}
+utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 
 bool is_ascii_punctuation(char32_t c) {
   return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
@@ -46,10 +43,8 @@ bool is_word_by_category(char32_t c) {
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      return false;
+    case UTF8PROC_CATEGORY_PC: return true;
+    default: return false;
   }
 }
 
@@ -147,8 +142,7 @@ std::string normalize(std::string_view valid, NormalForm form) {
     }
     size_t end = i + 1;
     while (end < code_points.size() && combining_class(code_points[end]) != 0) ++end;
-    std::stable_sort(code_points.begin() + static_cast<ptrdiff_t>(i),
-                     code_points.begin() + static_cast<ptrdiff_t>(end),
+    std::stable_sort(code_points.begin() + static_cast<ptrdiff_t>(i), code_points.begin() + static_cast<ptrdiff_t>(end),
                      [&](auto a, auto b) { return combining_class(a) < combining_class(b); });
     i = end;
   }

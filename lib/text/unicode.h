@@ -10,8 +10,8 @@ namespace headrace::text {
 // The White_Space property, as Rust's char::is_whitespace and a regular expression's \s.
 inline bool is_whitespace(char32_t c) {
   if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+         c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool is_numeric(char32_t c);            // Nd, Nl, No

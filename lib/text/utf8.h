@@ -13,7 +13,7 @@ struct Utf8Step {
   enum class Kind : uint8_t {
     kChar,        // a whole character, `size` bytes long
     kIncomplete,  // the bytes end inside a character that more bytes could complete; `size` = all of them
-    kInvalid,  // `size` bytes (a maximal subpart, at least one) that no bytes to follow can make a character
+    kInvalid,     // `size` bytes (a maximal subpart, at least one) that no bytes to follow can make a character
   };
   Kind kind = Kind::kInvalid;
   uint8_t size = 0;
@@ -29,11 +29,9 @@ inline char32_t utf8_at(std::string_view valid, size_t offset, size_t& size) {
   const uint8_t lead = byte(0);
   if (lead < 0x80) return size = 1, lead;
   if (lead < 0xE0) return size = 2, char32_t((lead & 0x1Fu) << 6 | (byte(1) & 0x3Fu));
-  if (lead < 0xF0)
-    return size = 3, char32_t((lead & 0x0Fu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu));
+  if (lead < 0xF0) return size = 3, char32_t((lead & 0x0Fu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu));
   size = 4;
-  return char32_t((lead & 0x07u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 |
-                  (byte(3) & 0x3Fu));
+  return char32_t((lead & 0x07u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 | (byte(3) & 0x3Fu));
 }
 
 // Length in bytes of the character whose first byte is `lead`, in valid UTF-8.

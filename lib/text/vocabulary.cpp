@@ -31,8 +31,7 @@ void Vocabulary::add(std::string_view token, int32_t id) {
   const auto tag = static_cast<uint32_t>(hash >> 32);
   const size_t mask = slots_.size() - 1;
   size_t at = hash & mask;
-  while (slots_[at].entry != 0 &&
-         !(slots_[at].tag == tag && spelling(entries_[slots_[at].entry - 1]) == token)) {
+  while (slots_[at].entry != 0 && !(slots_[at].tag == tag && spelling(entries_[slots_[at].entry - 1]) == token)) {
     at = (at + 1) & mask;
   }
   if (slots_[at].entry == 0) {

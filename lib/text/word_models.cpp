@@ -13,17 +13,13 @@ namespace {
 constexpr double kUnknownPenalty = 10.0;
 
 Status no_unknown_token() {
-  return failed_precondition("/model",
-                             "a character outside the vocabulary, and the model names no unknown token");
+  return failed_precondition("/model", "a character outside the vocabulary, and the model names no unknown token");
 }
 
 class UnigramModel final : public PieceModel {
  public:
   UnigramModel(const Vocabulary& vocabulary, std::vector<double> scores, UnigramOptions options)
-      : vocabulary_(vocabulary),
-        scores_(std::move(scores)),
-        options_(options),
-        byte_ids_(byte_token_ids(vocabulary)) {
+      : vocabulary_(vocabulary), scores_(std::move(scores)), options_(options), byte_ids_(byte_token_ids(vocabulary)) {
     std::vector<Trie::Key> keys;
     keys.reserve(vocabulary.size());
     vocabulary.for_each([&](std::string_view token, int32_t id) {
@@ -39,8 +35,7 @@ class UnigramModel final : public PieceModel {
     unknown_score_ = lowest - kUnknownPenalty;
   }
 
-  Status tokenize(std::string_view piece, const ForbiddenIds* forbidden,
-                  std::vector<int32_t>& out) const override {
+  Status tokenize(std::string_view piece, const ForbiddenIds* forbidden, std::vector<int32_t>& out) const override {
     struct Node {
       double score = 0;
       size_t from = SIZE_MAX;  // SIZE_MAX: not reached
@@ -136,8 +131,7 @@ class WordPieceModel final : public PieceModel {
     }
   }
 
-  Status tokenize(std::string_view piece, const ForbiddenIds* forbidden,
-                  std::vector<int32_t>& out) const override {
+  Status tokenize(std::string_view piece, const ForbiddenIds* forbidden, std::vector<int32_t>& out) const override {
     size_t chars = 0;
     for (size_t at = 0; at < piece.size(); at += utf8_length(piece[at])) ++chars;
     const size_t start = out.size();
@@ -175,8 +169,7 @@ class WordLevelModel final : public PieceModel {
   WordLevelModel(const Vocabulary& vocabulary, std::optional<int32_t> unk_id)
       : vocabulary_(vocabulary), unk_id_(unk_id) {}
 
-  Status tokenize(std::string_view piece, const ForbiddenIds* forbidden,
-                  std::vector<int32_t>& out) const override {
+  Status tokenize(std::string_view piece, const ForbiddenIds* forbidden, std::vector<int32_t>& out) const override {
     const auto id = vocabulary_.find(piece);
     if (id && !is_forbidden(forbidden, *id)) {
       out.push_back(*id);
@@ -194,8 +187,7 @@ class WordLevelModel final : public PieceModel {
 
 }  // namespace
 
-PieceModelPtr make_unigram_model(const Vocabulary& vocabulary, std::vector<double> scores,
-                                 UnigramOptions options) {
+PieceModelPtr make_unigram_model(const Vocabulary& vocabulary, std::vector<double> scores, UnigramOptions options) {
   return std::make_unique<UnigramModel>(vocabulary, std::move(scores), options);
 }
 

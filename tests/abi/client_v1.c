@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CHECK(condition)                                            \
-  do {                                                              \
-    if (!(condition)) {                                             \
-      printf("%s:%d: %s\n", __FILE__, __LINE__, #condition);        \
-      return 1;                                                     \
-    }                                                               \
+#define CHECK(condition)                                     \
+  do {                                                       \
+    if (!(condition)) {                                      \
+      printf("%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      return 1;                                              \
+    }                                                        \
   } while (0)
 #define OFFSET(type, field, offset) CHECK(offsetof(type, field) == (offset))
 

@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   bool small = false;
   bool sixteen = false;
   std::string isa;
-  std::vector<std::string> types = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0",   "Q2_K",   "Q3_K",  "Q4_K",
+  std::vector<std::string> types = {"Q4_0", "Q4_1", "Q5_0",   "Q5_1",   "Q8_0",  "Q2_K",    "Q3_K", "Q4_K",
                                     "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4", "IQ2_XXS", "IQ3_S"};
   CLI::App app("Speed of block-format linear layers");
   app.add_option("--threads", threads);

@@ -57,7 +57,8 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 TEST_CASE("sessions and schedulers survive each allocation that fails") {
   headrace_model* model = nullptr;
-  REQUIRE(headrace_model_load(kModelPath.data(), kModelPath.size(), nullptr, nullptr, nullptr, &model, nullptr) == HEADRACE_OK);
+  REQUIRE(headrace_model_load(kModelPath.data(), kModelPath.size(), nullptr, nullptr, nullptr, &model, nullptr) ==
+          HEADRACE_OK);
   headrace_session* session = nullptr;
   REQUIRE(headrace_session_create(model, nullptr, nullptr, &session, nullptr) == HEADRACE_OK);
   const int32_t tokens[] = {3, 4, 5, 6};
@@ -86,13 +87,14 @@ TEST_CASE("tokenizing, detokenizing and rendering survive each allocation that f
   std::vector<char> decoded(1024);
   size_t needed = 0;
   fail_each([&] {
-    return headrace_tokenizer_encode(tokenizer.get(), text.data(), text.size(), HEADRACE_ADD_SPECIAL | HEADRACE_PARSE_SPECIAL,
-                                     tokens.data(), tokens.size(), &needed, nullptr);
+    return headrace_tokenizer_encode(tokenizer.get(), text.data(), text.size(),
+                                     HEADRACE_ADD_SPECIAL | HEADRACE_PARSE_SPECIAL, tokens.data(), tokens.size(),
+                                     &needed, nullptr);
   });
   CHECK(std::vector<int32_t>(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(needed)) == expected);
   fail_each([&] {
-    return headrace_tokenizer_decode(tokenizer.get(), expected.data(), expected.size(), HEADRACE_SKIP_SPECIAL, decoded.data(),
-                                     decoded.size(), &needed, nullptr);
+    return headrace_tokenizer_decode(tokenizer.get(), expected.data(), expected.size(), HEADRACE_SKIP_SPECIAL,
+                                     decoded.data(), decoded.size(), &needed, nullptr);
   });
   CHECK(std::string(decoded.data(), needed) == tokenizer.decode(expected, true));
   headrace_chat_template* handle = nullptr;
@@ -101,8 +103,8 @@ TEST_CASE("tokenizing, detokenizing and rendering survive each allocation that f
   fail_each([&] {
     headrace_prompt* prompt = nullptr;
     headrace_error* error = nullptr;
-    const headrace_status status = headrace_chat_template_render(handle, messages.data(), messages.size(), nullptr, 0, nullptr,
-                                                                 0, 1, 0, &prompt, &error);
+    const headrace_status status = headrace_chat_template_render(handle, messages.data(), messages.size(), nullptr, 0,
+                                                                 nullptr, 0, 1, 0, &prompt, &error);
     headrace_prompt_destroy(prompt);
     headrace_error_destroy(error);
     return status;
@@ -173,7 +175,8 @@ TEST_CASE("saving keeps the old file and restoring gives all or nothing, whichev
   const std::string path = folder / "session";
   headrace::Session session(model, cache);
   const std::vector<int32_t> tokens = {3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
-  REQUIRE(headrace_session_evaluate(session.get(), tokens.data(), tokens.size(), nullptr, 0, nullptr, nullptr) == HEADRACE_OK);
+  REQUIRE(headrace_session_evaluate(session.get(), tokens.data(), tokens.size(), nullptr, 0, nullptr, nullptr) ==
+          HEADRACE_OK);
   capi_test::write_file(path, "what was there before");
   fail_each([&] {
     const headrace_status status = headrace_session_save(session.get(), path.data(), path.size(), nullptr);
@@ -185,7 +188,8 @@ TEST_CASE("saving keeps the old file and restoring gives all or nothing, whichev
   const headrace::Source source = headrace::Source::path(path);
   fail_each([&] {
     headrace_session* restored = nullptr;
-    const headrace_status status = headrace_session_restore(model.get(), cache.get(), nullptr, source.get(), &restored, nullptr);
+    const headrace_status status =
+        headrace_session_restore(model.get(), cache.get(), nullptr, source.get(), &restored, nullptr);
     aside([&] {
       CHECK((restored != nullptr) == (status == HEADRACE_OK));
       size_t needed = 0;

@@ -33,17 +33,21 @@ TEST_CASE("every function refuses NULL handles by name") {
   check_null("source", [](E e) { return headrace_source_open_memory(nullptr, 0, nullptr, nullptr, nullptr, e); });
   check_null("source", [](E e) { return headrace_source_open_reader(0, nullptr, nullptr, nullptr, nullptr, e); });
   check_null("model", [](E e) { return headrace_model_load(nullptr, 0, nullptr, nullptr, nullptr, nullptr, e); });
-  check_null("model", [](E e) { return headrace_model_load_sources(nullptr, 0, nullptr, nullptr, nullptr, nullptr, e); });
+  check_null("model",
+             [](E e) { return headrace_model_load_sources(nullptr, 0, nullptr, nullptr, nullptr, nullptr, e); });
   check_null("model", [](E e) { return headrace_model_get_info(nullptr, nullptr, e); });
   check_null("model", [](E e) { return headrace_model_describe(nullptr, nullptr, 0, nullptr, e); });
   check_null("model", [](E e) { return headrace_model_get_sampling(nullptr, nullptr, e); });
   check_null("path", [](E e) { return headrace_model_inspect(nullptr, 3, 0, nullptr, 0, nullptr, e); });
   check_null("tokenizer", [](E e) { return headrace_tokenizer_load(nullptr, 0, nullptr, e); });
   check_null("model", [](E e) { return headrace_tokenizer_open(nullptr, nullptr, e); });
-  check_null("tokenizer", [](E e) { return headrace_tokenizer_encode(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e); });
-  check_null("tokenizer", [](E e) { return headrace_tokenizer_decode(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e); });
+  check_null("tokenizer",
+             [](E e) { return headrace_tokenizer_encode(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e); });
+  check_null("tokenizer",
+             [](E e) { return headrace_tokenizer_decode(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e); });
   check_null("tokenizer", [](E e) { return headrace_tokenizer_get_bytes(nullptr, 0, nullptr, 0, nullptr, e); });
-  check_null("tokenizer", [](E e) { return headrace_tokenizer_encode_prompt(nullptr, nullptr, nullptr, 0, nullptr, e); });
+  check_null("tokenizer",
+             [](E e) { return headrace_tokenizer_encode_prompt(nullptr, nullptr, nullptr, 0, nullptr, e); });
   check_null("tokenizer", [](E e) { return headrace_detokenizer_create(nullptr, 0, nullptr, e); });
   check_null("detokenizer", [](E e) { return headrace_detokenizer_push(nullptr, 0, nullptr, nullptr, e); });
   check_null("detokenizer", [](E e) { return headrace_detokenizer_flush(nullptr, nullptr, nullptr, e); });
@@ -70,7 +74,8 @@ TEST_CASE("every function refuses NULL handles by name") {
   check_null("model", [](E e) { return headrace_request_create(nullptr, nullptr, e); });
   check_null("request", [](E e) { return headrace_request_add_text(nullptr, nullptr, 0, 0, e); });
   check_null("request", [](E e) { return headrace_request_add_tokens(nullptr, nullptr, 0, e); });
-  check_null("request", [](E e) { return headrace_request_add_messages(nullptr, nullptr, 0, nullptr, 0, nullptr, 0, e); });
+  check_null("request",
+             [](E e) { return headrace_request_add_messages(nullptr, nullptr, 0, nullptr, 0, nullptr, 0, e); });
   check_null("request", [](E e) { return headrace_request_add_prompt(nullptr, nullptr, e); });
   check_null("request", [](E e) { return headrace_request_set_session(nullptr, nullptr, e); });
   check_null("request", [](E e) { return headrace_request_set_sampling(nullptr, nullptr, e); });
@@ -117,7 +122,8 @@ TEST_CASE("good handles with NULL outputs or inputs are refused by the argument'
     size_t needed = 0;
     return headrace_tokenizer_encode(tokenizer.get(), nullptr, 1, 0, nullptr, 0, &needed, e);
   });
-  check_null("needed", [&](E e) { return headrace_tokenizer_encode(tokenizer.get(), "a", 1, 0, nullptr, 0, nullptr, e); });
+  check_null("needed",
+             [&](E e) { return headrace_tokenizer_encode(tokenizer.get(), "a", 1, 0, nullptr, 0, nullptr, e); });
   check_null("tokens", [&](E e) {
     size_t needed = 0;
     return headrace_tokenizer_decode(tokenizer.get(), nullptr, 1, 0, nullptr, 0, &needed, e);
@@ -132,9 +138,8 @@ TEST_CASE("good handles with NULL outputs or inputs are refused by the argument'
   check_null("source", [&](E e) { return headrace_session_restore(model, nullptr, nullptr, nullptr, nullptr, e); });
   check_null("request", [&](E e) { return headrace_request_create(model, nullptr, e); });
   check_null("tokens", [&](E e) { return headrace_request_add_tokens(request.get(), nullptr, 1, e); });
-  check_null("messages", [&](E e) {
-    return headrace_request_add_messages(request.get(), nullptr, 1, nullptr, 0, nullptr, 0, e);
-  });
+  check_null("messages",
+             [&](E e) { return headrace_request_add_messages(request.get(), nullptr, 1, nullptr, 0, nullptr, 0, e); });
   check_null("prompt", [&](E e) { return headrace_request_add_prompt(request.get(), nullptr, e); });
   check_null("session", [&](E e) { return headrace_request_set_session(request.get(), nullptr, e); });
   check_null("sampling", [&](E e) { return headrace_request_set_sampling(request.get(), nullptr, e); });

@@ -22,7 +22,8 @@ std::string model_bytes() {
 
 headrace_model* load_model() {
   headrace_model* model = nullptr;
-  REQUIRE(headrace_model_load(kModelPath.data(), kModelPath.size(), nullptr, nullptr, nullptr, &model, nullptr) == HEADRACE_OK);
+  REQUIRE(headrace_model_load(kModelPath.data(), kModelPath.size(), nullptr, nullptr, nullptr, &model, nullptr) ==
+          HEADRACE_OK);
   return model;
 }
 
@@ -49,7 +50,8 @@ TEST_CASE("sources release what the host gave once, and not when opening fails")
   SECTION("memory") {
     int releases = 0;
     const std::string bytes = model_bytes();
-    REQUIRE(headrace_source_open_memory(bytes.data(), bytes.size(), count_release, &releases, &source, nullptr) == HEADRACE_OK);
+    REQUIRE(headrace_source_open_memory(bytes.data(), bytes.size(), count_release, &releases, &source, nullptr) ==
+            HEADRACE_OK);
     CHECK(headrace_model_load_sources(&source, 1, nullptr, nullptr, nullptr, &model, nullptr) == HEADRACE_OK);
     headrace_source_destroy(source);
     headrace_model_destroy(model);
@@ -59,8 +61,8 @@ TEST_CASE("sources release what the host gave once, and not when opening fails")
     for (const bool fails : {false, true}) {
       Reader reader{model_bytes(), fails, 0};
       REQUIRE(headrace_source_open_reader(
-                  reader.bytes.size(), read_some, [](void* user) { ++static_cast<Reader*>(user)->releases; }, &reader, &source,
-                  nullptr) == HEADRACE_OK);
+                  reader.bytes.size(), read_some, [](void* user) { ++static_cast<Reader*>(user)->releases; }, &reader,
+                  &source, nullptr) == HEADRACE_OK);
       headrace_error* error = nullptr;
       model = nullptr;
       CHECK(headrace_model_load_sources(&source, 1, nullptr, nullptr, nullptr, &model, &error) ==
@@ -75,7 +77,8 @@ TEST_CASE("sources release what the host gave once, and not when opening fails")
   SECTION("a call that fails") {
     int releases = 0;
     CHECK(headrace_source_open_descriptor(-1, count_release, &releases, &source, nullptr) != HEADRACE_OK);
-    CHECK(headrace_source_open_reader(4, nullptr, count_release, &releases, &source, nullptr) == HEADRACE_INVALID_ARGUMENT);
+    CHECK(headrace_source_open_reader(4, nullptr, count_release, &releases, &source, nullptr) ==
+          HEADRACE_INVALID_ARGUMENT);
     CHECK(releases == 0);
   }
 }
@@ -106,7 +109,8 @@ TEST_CASE("struct sizes that were never set are refused and steer no reading") {
 
 TEST_CASE("NULL arguments are refused by name, and getters give neutral values") {
   headrace_error* error = nullptr;
-  CHECK(headrace_model_load_sources(nullptr, 0, nullptr, nullptr, nullptr, nullptr, &error) == HEADRACE_INVALID_ARGUMENT);
+  CHECK(headrace_model_load_sources(nullptr, 0, nullptr, nullptr, nullptr, nullptr, &error) ==
+        HEADRACE_INVALID_ARGUMENT);
   CHECK(std::string(headrace_error_get_place(error)) == "model");
   headrace_error_destroy(error);
   CHECK(headrace_session_create(nullptr, nullptr, nullptr, nullptr, &error) == HEADRACE_INVALID_ARGUMENT);

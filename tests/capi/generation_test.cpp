@@ -38,14 +38,19 @@ Failure refused(const Change& change) {
 
 TEST_CASE("each sampling field out of range is refused by its name") {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
-  const std::pair<const char*, std::vector<float>> numbers[] = {
-      {"temperature", {-0.1f, nan, infinity}},           {"top_p", {0.0f, -1.0f, 1.1f, nan}},
-      {"min_p", {-0.1f, 1.1f, nan}},                     {"typical_p", {0.0f, 1.5f, nan}},
-      {"repetition_penalty", {0.0f, -1.0f, nan, infinity}}, {"frequency_penalty", {-2.1f, 2.1f, nan}},
-      {"presence_penalty", {-2.1f, 2.1f, nan}}};
-  float Sampling::*const fields[] = {&Sampling::temperature,        &Sampling::top_p,
-                                     &Sampling::min_p,              &Sampling::typical_p,
-                                     &Sampling::repetition_penalty, &Sampling::frequency_penalty,
+  const std::pair<const char*, std::vector<float>> numbers[] = {{"temperature", {-0.1f, nan, infinity}},
+                                                                {"top_p", {0.0f, -1.0f, 1.1f, nan}},
+                                                                {"min_p", {-0.1f, 1.1f, nan}},
+                                                                {"typical_p", {0.0f, 1.5f, nan}},
+                                                                {"repetition_penalty", {0.0f, -1.0f, nan, infinity}},
+                                                                {"frequency_penalty", {-2.1f, 2.1f, nan}},
+                                                                {"presence_penalty", {-2.1f, 2.1f, nan}}};
+  float Sampling::*const fields[] = {&Sampling::temperature,
+                                     &Sampling::top_p,
+                                     &Sampling::min_p,
+                                     &Sampling::typical_p,
+                                     &Sampling::repetition_penalty,
+                                     &Sampling::frequency_penalty,
                                      &Sampling::presence_penalty};
   for (size_t i = 0; i < std::size(fields); ++i) {
     for (const float value : numbers[i].second) {
@@ -213,7 +218,8 @@ TEST_CASE("X1: a stop string over tokens' borders is cut off, with nothing of it
 }
 
 TEST_CASE("X2: a stop string that begins or ends inside a token is cut there") {
-  const std::pair<const char*, const char*> cases[] = {{"DE", ""}, {"E", "D"}, {"F", "DE"}, {"FD", "DE"}, {"EFDEFD", "D"}};
+  const std::pair<const char*, const char*> cases[] = {
+      {"DE", ""}, {"E", "D"}, {"F", "DE"}, {"FD", "DE"}, {"EFDEFD", "D"}};
   for (const auto& [stop, left] : cases) {
     INFO("stop \"" << stop << "\"");
     Request request = make_request(5);
@@ -305,8 +311,11 @@ TEST_CASE("what the model's files recommend is given, and refused where it is ou
   CHECK(good.top_p == 0.75f);
   CHECK(good.repetition_penalty == 1.25f);
   CHECK(text_model().sampling().temperature == 0.0f);
-  const std::pair<const char*, const char*> bad[] = {{"temperature", "-1"}, {"temperature", "1e300"}, {"top_p", "1.5"},
-                                                     {"min_p", "-0.5"},     {"repetition_penalty", "0"}};
+  const std::pair<const char*, const char*> bad[] = {{"temperature", "-1"},
+                                                     {"temperature", "1e300"},
+                                                     {"top_p", "1.5"},
+                                                     {"min_p", "-0.5"},
+                                                     {"repetition_penalty", "0"}};
   for (const auto& [field, value] : bad) {
     INFO(field << " = " << value);
     const std::string json = std::string(R"({"do_sample":true,")") + field + "\":" + value + "}";

@@ -147,7 +147,8 @@ TEST_CASE("two schedulers on one model run on two threads and draw what one draw
   const auto outputs = [](int32_t first) {
     Scheduler scheduler(text_model());
     std::vector<std::vector<int32_t>> tokens;
-    for (int32_t i = 0; i < 6; ++i) tokens.push_back(generate(scheduler, make_request(text_model(), first + i, 30, 20)).tokens);
+    for (int32_t i = 0; i < 6; ++i)
+      tokens.push_back(generate(scheduler, make_request(text_model(), first + i, 30, 20)).tokens);
     return tokens;
   };
   const auto expected_a = outputs(0), expected_b = outputs(31);

@@ -15,7 +15,8 @@ constexpr size_t kVocabSize = 96;
 
 std::vector<int32_t> tokens_from(int32_t first, size_t count) {
   std::vector<int32_t> tokens;
-  for (size_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>(5 + (static_cast<size_t>(first) + 7 * i) % 90));
+  for (size_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<int32_t>(5 + (static_cast<size_t>(first) + 7 * i) % 90));
   return tokens;
 }
 

@@ -18,8 +18,8 @@ std::vector<float> logits_of(headrace_model* model) {
   std::iota(tokens.begin(), tokens.end(), 7);
   std::vector<float> logits(tokens.size() * 96);
   size_t needed = 0;
-  REQUIRE(headrace_session_evaluate(session, tokens.data(), tokens.size(), logits.data(), logits.size(), &needed, nullptr) ==
-          HEADRACE_OK);
+  REQUIRE(headrace_session_evaluate(session, tokens.data(), tokens.size(), logits.data(), logits.size(), &needed,
+                                    nullptr) == HEADRACE_OK);
   CHECK(needed == logits.size());
   headrace_session_destroy(session);
   return logits;
@@ -114,7 +114,8 @@ TEST_CASE("what is no model is refused with a code that says why") {
   headrace_source* sources[] = {nullptr};
   headrace_model* model = nullptr;
   headrace_error* error = nullptr;
-  CHECK(headrace_model_load_sources(sources, 1, nullptr, nullptr, nullptr, &model, &error) == HEADRACE_INVALID_ARGUMENT);
+  CHECK(headrace_model_load_sources(sources, 1, nullptr, nullptr, nullptr, &model, &error) ==
+        HEADRACE_INVALID_ARGUMENT);
   CHECK(std::string(headrace_error_get_place(error)) == "sources[0]");
   headrace_error_destroy(error);
 }

@@ -134,7 +134,8 @@ TEST_CASE("K1: markers that a user writes never become control tokens") {
 
 TEST_CASE("bad JSON and bad templates are told by place") {
   const headrace::ChatTemplate own(text_model());
-  const auto render = [&](const std::string& messages, const std::string& tools = "", const std::string& variables = "") {
+  const auto render = [&](const std::string& messages, const std::string& tools = "",
+                          const std::string& variables = "") {
     return failure_of([&] { own.render({messages, tools, variables, true, 0}); });
   };
   CHECK(render("[").code == HEADRACE_MALFORMED);

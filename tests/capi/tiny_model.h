@@ -62,7 +62,8 @@ constexpr int32_t kBos = 0, kEos = 1, kUser = 2, kAssistant = 3, kEnd = 4, kFirs
 // The spellings of byte-level BPE: G-breve for a space, C-dot for a newline, two tokens for the two bytes of e-acute.
 inline std::vector<std::string> characters() {
   std::vector<std::string> all = {"\u0120", "\u010A", "\u00C3", "\u00A9"};
-  for (const char c : std::string_view("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789<>|/.,!?'-:;()_*+=#[]{}%")) {
+  for (const char c :
+       std::string_view("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789<>|/.,!?'-:;()_*+=#[]{}%")) {
     all.emplace_back(1, c);
   }
   all.emplace_back("DEF");
@@ -89,8 +90,8 @@ inline std::string tokenizer_json() {
          R"({"Sequence":{"id":"B","type_id":1}}],"special_tokens":{"<s>":{"id":"<s>","ids":[0],"tokens":["<s>"]}}},)" +
          R"("decoder":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false},)" +
          R"("model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,)" +
-         R"("end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"ignore_merges":false,"vocab":{)" + vocabulary +
-         R"(},"merges":[]}})";
+         R"("end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"ignore_merges":false,"vocab":{)" +
+         vocabulary + R"(},"merges":[]}})";
 }
 
 inline const char* chat_template() {
@@ -104,8 +105,8 @@ inline void write_text_model(const TemporaryFolder& folder, const std::string& g
   const std::string golden = HEADRACE_SOURCE_DIR "/tests/data/goldens/llama/";
   for (const char* name : {"config.json", "model.safetensors"}) std::filesystem::copy(golden + name, folder / name);
   write_file(folder / "tokenizer.json", tokenizer_json());
-  write_file(folder / "tokenizer_config.json", std::string(R"({"bos_token":"<s>","eos_token":"</s>","chat_template":")") +
-                                                   chat_template() + "\"}");
+  write_file(folder / "tokenizer_config.json",
+             std::string(R"({"bos_token":"<s>","eos_token":"</s>","chat_template":")") + chat_template() + "\"}");
   if (!generation_config.empty()) write_file(folder / "generation_config.json", generation_config);
 }
 

@@ -9,7 +9,6 @@ using namespace headrace;
 using namespace headrace::engine;
 using namespace headrace::engine::toy;
 
-
 namespace {
 
 std::vector<int32_t> ids_of(const std::vector<std::string>& pieces) {
@@ -176,7 +175,9 @@ TEST_CASE("a stop string before min_tokens does not stop") {
 TEST_CASE("half a character waits for the other half, or for the end") {
   const std::string first = spellings()[8], second = spellings()[9];
   Outcome result = scripted_run({"a", first, second, "b"}, {});
-  CHECK(result.only().text == "a\xF0\x9F\x98\x80" "b");
+  CHECK(result.only().text ==
+        "a\xF0\x9F\x98\x80"
+        "b");
   for (const Event& event : result.all) CHECK(event.text.find("\xEF\xBF\xBD") == std::string::npos);
   result = scripted_run({"a", first}, {});
   CHECK(result.only().text == "a\xEF\xBF\xBD");

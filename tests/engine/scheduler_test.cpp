@@ -13,7 +13,6 @@ using namespace headrace;
 using namespace headrace::engine;
 using namespace headrace::engine::toy;
 
-
 TEST_CASE("greedy decoding gives the sequence that the definition gives") {
   Toy toy;
   auto scheduler = toy.scheduler();

@@ -15,7 +15,6 @@ using namespace headrace;
 using namespace headrace::engine;
 using namespace headrace::engine::toy;
 
-
 namespace {
 
 std::vector<float> logits_of(const std::vector<int32_t>& context, size_t rows) {
@@ -34,8 +33,8 @@ std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& 
 
 // Removed at the end of the test.
 struct TemporaryFile {
-  std::string path = (std::filesystem::temp_directory_path() /
-                      ("headrace_session_test_" + std::to_string(::getpid()))).string();
+  std::string path =
+      (std::filesystem::temp_directory_path() / ("headrace_session_test_" + std::to_string(::getpid()))).string();
   ~TemporaryFile() { std::remove(path.c_str()); }
 };
 
@@ -391,7 +390,8 @@ std::shared_ptr<const EngineModel> chat_model(const Toy& toy, const std::string&
 }
 
 constexpr const char* kTurns =
-    "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}{% else %}<bot>{{ m.content }}<eos>{% endif %}"
+    "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}{% else %}<bot>{{ m.content }}<eos>{% endif "
+    "%}"
     "{% endfor %}{% if add_generation_prompt %}<bot>{% endif %}";
 
 std::vector<int32_t> turn_ids(const std::string& text) {

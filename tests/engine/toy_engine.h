@@ -155,19 +155,37 @@ inline std::shared_ptr<const text::Tokenizer> make_tokenizer() {
   nlohmann::json added = nlohmann::json::array();
   for (size_t id = 0; id < spellings().size(); ++id) {
     if (id < 3) {
-      added.push_back({{"id", id}, {"content", spellings()[id]}, {"special", true}, {"single_word", false},
-                       {"lstrip", false}, {"rstrip", false}, {"normalized", false}});
+      added.push_back({{"id", id},
+                       {"content", spellings()[id]},
+                       {"special", true},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false}});
     }
     vocab[spellings()[id]] = id;
   }
   const nlohmann::json byte_level = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
-  const nlohmann::json json = {
-      {"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", added},
-      {"normalizer", nullptr}, {"pre_tokenizer", byte_level}, {"post_processor", nullptr}, {"decoder", byte_level},
-      {"model", {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr},
-                 {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false},
-                 {"ignore_merges", false}, {"vocab", vocab}, {"merges", nlohmann::json::array()}}}};
+  const nlohmann::json json = {{"version", "1.0"},
+                               {"truncation", nullptr},
+                               {"padding", nullptr},
+                               {"added_tokens", added},
+                               {"normalizer", nullptr},
+                               {"pre_tokenizer", byte_level},
+                               {"post_processor", nullptr},
+                               {"decoder", byte_level},
+                               {"model",
+                                {{"type", "BPE"},
+                                 {"dropout", nullptr},
+                                 {"unk_token", nullptr},
+                                 {"continuing_subword_prefix", nullptr},
+                                 {"end_of_word_suffix", nullptr},
+                                 {"fuse_unk", false},
+                                 {"byte_fallback", false},
+                                 {"ignore_merges", false},
+                                 {"vocab", vocab},
+                                 {"merges", nlohmann::json::array()}}}};
   auto made = text::Tokenizer::from_json(json.dump());
   INFO(made.status().to_string());
   REQUIRE(made.ok());

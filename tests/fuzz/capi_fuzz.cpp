@@ -23,7 +23,8 @@ class Input {
   int32_t small() { return static_cast<int8_t>(byte()); }
   uint32_t word() {
     const uint32_t low = byte();
-    return low | static_cast<uint32_t>(byte()) << 8 | static_cast<uint32_t>(byte()) << 16 | static_cast<uint32_t>(byte()) << 24;
+    return low | static_cast<uint32_t>(byte()) << 8 | static_cast<uint32_t>(byte()) << 16 |
+           static_cast<uint32_t>(byte()) << 24;
   }
   std::string text() {
     std::string out(byte() % 24, '\0');
@@ -124,12 +125,14 @@ void load_model(Input& in, World& world) {
   Error error;
   headrace_source* source = nullptr;
   const size_t size = in.byte() % 8 == 0 ? in.word() % (model_bytes().size() + 1) : model_bytes().size();
-  if (headrace_source_open_memory(model_bytes().data(), size, nullptr, nullptr, &source, nullptr) != HEADRACE_OK) return;
+  if (headrace_source_open_memory(model_bytes().data(), size, nullptr, nullptr, &source, nullptr) != HEADRACE_OK)
+    return;
   headrace_options* options = small_options(in);
   double limit = in.byte() / 200.0;
   headrace_model* model = nullptr;
-  headrace_model_load_sources(&source, 1, options, [](void* user, double at) -> int32_t { return at > *static_cast<double*>(user); },
-                              &limit, &model, error);
+  headrace_model_load_sources(
+      &source, 1, options, [](void* user, double at) -> int32_t { return at > *static_cast<double*>(user); }, &limit,
+      &model, error);
   headrace_options_destroy(options);
   headrace_source_destroy(source);
   world.models.put(in, model);
@@ -293,7 +296,8 @@ void call(Input& in, World& world) {
       const std::string text = in.text();
       int32_t ids[16];
       size_t needed = 0;
-      headrace_tokenizer_encode(world.tokenizers.get(in), text.data(), text.size(), in.byte() % 5, ids, in.byte() % 17, &needed, error);
+      headrace_tokenizer_encode(world.tokenizers.get(in), text.data(), text.size(), in.byte() % 5, ids, in.byte() % 17,
+                                &needed, error);
       return;
     }
     case 30: {
@@ -310,7 +314,8 @@ void call(Input& in, World& world) {
       headrace_chat_template_create(source.data(), source.size(), "", 0, &made, error);
       headrace_prompt* prompt = nullptr;
       const std::string messages = R"([{"role": "user", "content": "hi"}])";
-      headrace_chat_template_render(made, messages.data(), messages.size(), nullptr, 0, nullptr, 0, 1, 0, &prompt, nullptr);
+      headrace_chat_template_render(made, messages.data(), messages.size(), nullptr, 0, nullptr, 0, 1, 0, &prompt,
+                                    nullptr);
       world.templates.put(in, made);
       return world.prompts.put(in, prompt);
     }

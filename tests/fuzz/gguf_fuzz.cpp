@@ -45,11 +45,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::vector<float> values(blocks * static_cast<uint64_t>(info.block_size));
     // The last blocks: their end is the tensor's.
     if (!(*file)->read(entry, entry.bytes - raw.size(), raw).ok()) std::abort();
-    if (!dequantize_row(entry.dtype, raw.data(), values.data(), static_cast<int64_t>(values.size())).ok())
-      std::abort();
+    if (!dequantize_row(entry.dtype, raw.data(), values.data(), static_cast<int64_t>(values.size())).ok()) std::abort();
     const std::byte* mapped = (*file)->mapped(entry);
-    if (!dequantize_row(entry.dtype, mapped, values.data(), static_cast<int64_t>(values.size())).ok())
-      std::abort();
+    if (!dequantize_row(entry.dtype, mapped, values.data(), static_cast<int64_t>(values.size())).ok()) std::abort();
   }
   if (total != (*file)->total_bytes() || total > size) std::abort();
   return 0;

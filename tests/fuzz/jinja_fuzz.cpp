@@ -16,12 +16,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     {"role": "user", "content": "  Grüße 世界 \n{}%s"},
     {"role": "assistant", "content": "Hi", "tool_calls": [{"function": {"name": "f", "arguments": {"a": [1, 2.5]}}}]},
     {"role": "user", "content": [{"type": "text", "text": "part"}, {"type": "image"}]}])");
-  static const Json tools =
-      Json::parse(R"([{"name": "f", "parameters": {"b": 1, "a": [true, null, 1e30, "é"]}}])");
-  static const Json kwargs =
-      Json::parse(R"({"items": [3, 1, 2], "s": "Hello", "big": 18446744073709551615, "n": -7})");
-  const auto parsed =
-      ChatTemplate::parse({reinterpret_cast<const char*>(data), size}, {{"bos_token", "<s>"}});
+  static const Json tools = Json::parse(R"([{"name": "f", "parameters": {"b": 1, "a": [true, null, 1e30, "é"]}}])");
+  static const Json kwargs = Json::parse(R"({"items": [3, 1, 2], "s": "Hello", "big": 18446744073709551615, "n": -7})");
+  const auto parsed = ChatTemplate::parse({reinterpret_cast<const char*>(data), size}, {{"bos_token", "<s>"}});
   if (!parsed.ok()) return 0;
   RenderOptions options;
   options.now_unix_seconds = 1741338303;

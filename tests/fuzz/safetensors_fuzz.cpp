@@ -25,8 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::vector<std::byte> raw(count * element_bytes);
     std::vector<float> values(count);
     if (!(*file)->read(entry, entry.bytes - raw.size(), raw).ok()) std::abort();
-    if (!dequantize_row(entry.dtype, raw.data(), values.data(), static_cast<int64_t>(count)).ok())
-      std::abort();
+    if (!dequantize_row(entry.dtype, raw.data(), values.data(), static_cast<int64_t>(count)).ok()) std::abort();
   }
   // The tensors and the header are the whole file.
   uint64_t header = 0;

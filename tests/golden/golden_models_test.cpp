@@ -84,9 +84,9 @@ void check_cuts(const std::string& path, const std::vector<int32_t>& ids) {
     const ModelSpec& spec = model->spec();
     ForwardPass forward(spec, model->weights(), *backend);
     const bool slow = backend->name() == "reference";
-    const std::vector<int32_t> prompt(
-        ids.begin(), ids.begin() + (slow ? std::min<int64_t>(33, static_cast<int64_t>(ids.size()))
-                                         : static_cast<int64_t>(ids.size())));
+    const std::vector<int32_t> prompt(ids.begin(),
+                                      ids.begin() + (slow ? std::min<int64_t>(33, static_cast<int64_t>(ids.size()))
+                                                          : static_cast<int64_t>(ids.size())));
     for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
       INFO(backend->name() << " kv " << kv_dtype_name(dtype));
       auto cache = make_cache(spec, dtype);

@@ -27,9 +27,7 @@ inline std::string read_file(const std::string& path) {
   return out.str();
 }
 
-inline bool file_exists(const std::string& path) {
-  return std::ifstream(path).good();
-}
+inline bool file_exists(const std::string& path) { return std::ifstream(path).good(); }
 
 // The reference backend, and the CPU backend once per instruction set this machine has.
 inline std::vector<std::unique_ptr<Backend>> all_backends(int num_threads = 2) {
@@ -101,8 +99,8 @@ inline std::shared_ptr<KvCache> make_cache(const ModelSpec& spec, KvDType dtype,
 }
 
 // Appends rows [begin, end) of a sequence's tokens to the batch.
-inline void add_rows(Batch& batch, KvCache& cache, const KvSequence& sequence,
-                     const std::vector<int32_t>& ids, int64_t begin, int64_t end, bool all_logits) {
+inline void add_rows(Batch& batch, KvCache& cache, const KvSequence& sequence, const std::vector<int32_t>& ids,
+                     int64_t begin, int64_t end, bool all_logits) {
   if (batch.query_start.empty()) batch.query_start.push_back(0);
   for (int64_t p = begin; p < end; ++p) {
     if (all_logits || p + 1 == end) batch.logits_rows.push_back(static_cast<int32_t>(batch.token_ids.size()));

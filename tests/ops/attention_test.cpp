@@ -48,7 +48,8 @@ struct Batch {
       // Blocks that no row of the batch sees any more have left the table.
       if (c.window > 0) {  // reading through this entry leaves the address space
         const int32_t seen = std::max(0, s.first_position - c.window + 1);
-        for (int32_t block = 0; (block + 1) * c.block_size <= seen; ++block) table[static_cast<size_t>(block)] = -100000000;
+        for (int32_t block = 0; (block + 1) * c.block_size <= seen; ++block)
+          table[static_cast<size_t>(block)] = -100000000;
       }
       tables.push_back(table);
       for (int32_t i = 0; i < s.num_rows; ++i) positions.push_back(s.first_position + i);
@@ -63,7 +64,8 @@ struct Batch {
     for (float x : v) largest_value = std::max(largest_value, std::fabs(static_cast<double>(x)));
     for (size_t at = 0; at < size; at += static_cast<size_t>(c.head_dim)) {
       double norm = 0.0;
-      for (size_t d = 0; d < static_cast<size_t>(c.head_dim); ++d) norm += static_cast<double>(k[at + d]) * static_cast<double>(k[at + d]);
+      for (size_t d = 0; d < static_cast<size_t>(c.head_dim); ++d)
+        norm += static_cast<double>(k[at + d]) * static_cast<double>(k[at + d]);
       longest_key = std::max(longest_key, std::sqrt(norm));
     }
     std::vector<int64_t> slots;
@@ -169,7 +171,8 @@ void check(const Case& c, bool every_row_alone = true) {
       const int32_t step = every_row_alone ? 1 : std::max(1, rows / 5);
       for (int32_t row = 0; row < rows; row += step) {
         const size_t at = static_cast<size_t>(batch.query_start[seq] + row) * width;
-        const std::vector<float> whole(out.begin() + static_cast<int64_t>(at), out.begin() + static_cast<int64_t>(at + width));
+        const std::vector<float> whole(out.begin() + static_cast<int64_t>(at),
+                                       out.begin() + static_cast<int64_t>(at + width));
         REQUIRE(same_bits(batch.run(row % 2 == 0 ? *one : *three, static_cast<int>(seq), row, row + 1), whole));
       }
     }

@@ -93,7 +93,8 @@ Weight make_weight(DType dtype, int64_t rows, int64_t cols, int fill, uint32_t s
   Weight weight{dtype, rows, cols, {}, {}};
   const uint64_t bytes = *row_bytes(dtype, static_cast<uint64_t>(cols)) * static_cast<uint64_t>(rows);
   weight.file.resize(bytes);
-  for (std::byte& byte : weight.file) byte = static_cast<std::byte>(fill < 0 ? rng() & 255 : static_cast<uint32_t>(fill));
+  for (std::byte& byte : weight.file)
+    byte = static_cast<std::byte>(fill < 0 ? rng() & 255 : static_cast<uint32_t>(fill));
   const size_t block = static_cast<size_t>(dtype_info(dtype).block_bytes);
   for (size_t at = 0; at < bytes; at += block) set_scales(dtype, weight.file.data() + at, rng);
   weight.values.resize(static_cast<size_t>(rows * cols));
@@ -164,7 +165,8 @@ std::vector<float> random_activations(int64_t cols, uint32_t seed) {
   std::vector<float> x(static_cast<size_t>(kRows * cols));
   for (float& value : x) value = normal(rng);
   // A few massive ones, as real layers have them.
-  for (int64_t row = 0; row < kRows; ++row) x[static_cast<size_t>(row * cols) + rng() % static_cast<size_t>(cols)] *= 300;
+  for (int64_t row = 0; row < kRows; ++row)
+    x[static_cast<size_t>(row * cols) + rng() % static_cast<size_t>(cols)] *= 300;
   return x;
 }
 
@@ -174,7 +176,8 @@ std::vector<double> activation_errors(const float* x, int64_t cols, ActivationTy
   const int64_t blocks = cols / 32;
   std::vector<float> amax(static_cast<size_t>(blocks));
   for (int64_t b = 0; b < blocks; ++b) {
-    for (int64_t i = 0; i < 32; ++i) amax[static_cast<size_t>(b)] = std::max(amax[static_cast<size_t>(b)], std::fabs(x[32 * b + i]));
+    for (int64_t i = 0; i < 32; ++i)
+      amax[static_cast<size_t>(b)] = std::max(amax[static_cast<size_t>(b)], std::fabs(x[32 * b + i]));
   }
   std::vector<int64_t> order(static_cast<size_t>(blocks));
   std::iota(order.begin(), order.end(), 0);
@@ -186,7 +189,8 @@ std::vector<double> activation_errors(const float* x, int64_t cols, ActivationTy
     const int64_t b = order[static_cast<size_t>(rank)];
     const double largest = amax[static_cast<size_t>(b)];
     const double first_error = largest / 127 * (0.5 + 127 * 3 * 0x1p-24);
-    const double error = rank < second ? first_error / 127 * (0.5 + 127 * 3 * 0x1p-24) + largest * 2 * 0x1p-24 : first_error;
+    const double error =
+        rank < second ? first_error / 127 * (0.5 + 127 * 3 * 0x1p-24) + largest * 2 * 0x1p-24 : first_error;
     std::fill_n(errors.begin() + 32 * b, 32, error);
   }
   return errors;

@@ -40,8 +40,8 @@ size_t check_file(const std::string& path) {
       const auto conversation = test["conv"].get<std::string>();
       INFO(conversation);
       INFO(kwargs.dump());
-      auto result = (*parsed)->render(data["conversations"][conversation],
-                                      with_tools ? data["tools"] : Json(), kwargs, options);
+      auto result =
+          (*parsed)->render(data["conversations"][conversation], with_tools ? data["tools"] : Json(), kwargs, options);
       INFO(result.status().to_string());
       if (test.contains("error")) {
         CHECK_FALSE(result.ok());
@@ -56,8 +56,8 @@ size_t check_file(const std::string& path) {
     const Json& mask_case = item["assistant_mask_case"];
     RenderOptions options;
     options.add_generation_prompt = false;
-    auto result = (*parsed)->render(data["conversations"][mask_case["conv"].get<std::string>()], nullptr,
-                                    nullptr, options);
+    auto result =
+        (*parsed)->render(data["conversations"][mask_case["conv"].get<std::string>()], nullptr, nullptr, options);
     REQUIRE(result.ok());
     size_t runs = 0;
     int before = 0;

@@ -40,9 +40,7 @@ RenderedPrompt must(const std::string& source, const Inputs& inputs) {
   return *result;
 }
 
-Json user(const Json& content) {
-  return Json::array({{{"role", "user"}, {"content", content}}});
-}
+Json user(const Json& content) { return Json::array({{{"role", "user"}, {"content", content}}}); }
 
 // The prompt with its content in square brackets.
 std::string marked(const RenderedPrompt& prompt) {
@@ -92,11 +90,10 @@ TEST_CASE("J6: raise_exception ends the rendering with the template's own messag
 TEST_CASE("J8: a template nobody has seen renders as it is written") {
   Inputs inputs;
   inputs.messages = Json::parse(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])");
-  CHECK(
-      must("{{ bos_token }}{% for m in messages %}@{{ m.role }}\n{{ m.content }}{{ eos_token }}\n{% endfor %}"
-           "{% if add_generation_prompt %}@assistant\n{% endif %}",
-           inputs)
-          .text == "<s>@user\na</s>\n@assistant\nb</s>\n@assistant\n");
+  CHECK(must("{{ bos_token }}{% for m in messages %}@{{ m.role }}\n{{ m.content }}{{ eos_token }}\n{% endfor %}"
+             "{% if add_generation_prompt %}@assistant\n{% endif %}",
+             inputs)
+            .text == "<s>@user\na</s>\n@assistant\nb</s>\n@assistant\n");
   inputs.options.add_generation_prompt = false;
   CHECK(must("{{ messages[1].content }}{{ add_generation_prompt }}", inputs).text == "bFalse");
 }
@@ -134,18 +131,16 @@ TEST_CASE("the origin of text follows it through every operation") {
   CHECK(marked_user("{{ 'x_y' | replace('_', " + c + ") }}", "<s>") == "x[<s>]y");
   CHECK(marked_user("{{ ('<s>,' + " + c + ").split(',') | join('|') }}", "p,q") == "<s>|[p]|[q]");
   CHECK(marked_user("{{ ('a' + " + c + ") | upper }}{{ ('A' + " + c + ").lower() }}", "bC") == "A[BC]a[bc]");
-  CHECK(marked_user("{{ ('a ' + " + c + ") | title }}{{ ('a' + " + c + ") | capitalize }}", "bc") ==
-        "A [Bc]A[bc]");
-  CHECK(marked_user("{{ '<%s>' % " + c + " }}{{ '<{}>'.format(" + c + ") }}{{ '<%s>' | format(" + c + ") }}",
-                    "x") == "<[x]><[x]><[x]>");
+  CHECK(marked_user("{{ ('a ' + " + c + ") | title }}{{ ('a' + " + c + ") | capitalize }}", "bc") == "A [Bc]A[bc]");
+  CHECK(marked_user("{{ '<%s>' % " + c + " }}{{ '<{}>'.format(" + c + ") }}{{ '<%s>' | format(" + c + ") }}", "x") ==
+        "<[x]><[x]><[x]>");
   CHECK(marked_user("{{ " + c + ".format('<s>') }}{{ " + c + " % '<s>' }}", "{}%s") == "<s>[%s{}]<s>");
   CHECK(marked_user("{{ {'a': '<s>'} | tojson }}", "x") == "[{\"a\": \"<s>\"}]");
   CHECK(marked_user("{{ " + c + " | indent(2) }}", "a\nb") == "[a\n]  [b]");
   CHECK(marked_user("{{ messages }}", "<s>").front() == '[');
   CHECK(marked_user("{{ '<s>' | e }}{{ " + c + " | e }}", "<s>") == "&lt;s&gt;[&lt;s&gt;]");
   CHECK(marked_user("{% macro m(x) %}<{{ x }}>{% endmacro %}{{ m(" + c + ") }}", "y") == "<[y]>");
-  CHECK(marked_user("{% set b %}<{{ " + c + " }}>{% endset %}{{ b }}{% filter upper %}a{{ " + c +
-                        " }}{% endfilter %}",
+  CHECK(marked_user("{% set b %}<{{ " + c + " }}>{% endset %}{{ b }}{% filter upper %}a{{ " + c + " }}{% endfilter %}",
                     "y") == "<[y]>A[Y]");
   CHECK(marked_user("{{ bos_token }}{{ loop_count | default(3) }}{{ messages | length }}", "x") == "<s>31");
   CHECK(marked_user("{{ messages[0].n }}{{ " + c + " | int + 1 }}", "4") == "[5]");
@@ -154,8 +149,7 @@ TEST_CASE("the origin of text follows it through every operation") {
 TEST_CASE("roles that every API has are scaffold, others are content") {
   Inputs inputs;
   inputs.messages = Json::parse(R"([{"role":"user","content":"a"},{"role":"im_end","content":"b"}])");
-  CHECK(marked(must("{% for m in messages %}<|{{ m.role }}|>{% endfor %}", inputs)) ==
-        "<|user|><|[im_end]|>");
+  CHECK(marked(must("{% for m in messages %}<|{{ m.role }}|>{% endfor %}", inputs)) == "<|user|><|[im_end]|>");
 }
 
 TEST_CASE("kwargs are content, and override special tokens") {
@@ -167,19 +161,16 @@ TEST_CASE("kwargs are content, and override special tokens") {
 TEST_CASE("reasoning reaches the names that templates read") {
   Inputs inputs;
   inputs.messages = Json::parse(R"([{"role":"assistant","content":"c","reasoning":"r"}])");
-  CHECK(
-      must("{{ messages[0] | tojson }}", inputs).text ==
-      R"({"thinking": "r", "role": "assistant", "content": "c", "reasoning": "r", "reasoning_content": "r"})");
-  inputs.messages =
-      Json::parse(R"([{"role":"assistant","reasoning_content":null,"thinking":"t","content":null}])");
+  CHECK(must("{{ messages[0] | tojson }}", inputs).text ==
+        R"({"thinking": "r", "role": "assistant", "content": "c", "reasoning": "r", "reasoning_content": "r"})");
+  inputs.messages = Json::parse(R"([{"role":"assistant","reasoning_content":null,"thinking":"t","content":null}])");
   CHECK(must("{{ messages[0] | tojson }}", inputs).text ==
         R"({"thinking": "t", "role": "assistant", "reasoning_content": "t"})");
 }
 
 TEST_CASE("generation blocks are reported by their bytes") {
-  const auto prompt =
-      must("{% for m in messages %}<{% generation %}{{ m.content }}|{% endgeneration %}>{% endfor %}",
-           Inputs(user("hé")));
+  const auto prompt = must("{% for m in messages %}<{% generation %}{{ m.content }}|{% endgeneration %}>{% endfor %}",
+                           Inputs(user("hé")));
   CHECK(prompt.text == "<hé|>");
   REQUIRE(prompt.generation_spans.size() == 1);
   CHECK(prompt.generation_spans[0] == std::pair<size_t, size_t>(1, 5));

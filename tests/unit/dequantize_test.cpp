@@ -34,8 +34,7 @@ Fixture load(std::string_view name) {
   fixture.bytes.resize(size);
   file.read(fixture.bytes.data(), size);
   fixture.values.resize(fixture.elements);
-  file.read(reinterpret_cast<char*>(fixture.values.data()),
-            static_cast<std::streamsize>(fixture.elements) * 4);
+  file.read(reinterpret_cast<char*>(fixture.values.data()), static_cast<std::streamsize>(fixture.elements) * 4);
   REQUIRE(file.good());
   return fixture;
 }

@@ -15,9 +15,7 @@ namespace {
 
 constexpr uint32_t kF32 = 0, kQ4_0 = 2, kI8 = 24;
 
-Result<std::shared_ptr<GgufFile>> open_text(const std::string& text) {
-  return GgufFile::open({source_of(text)});
-}
+Result<std::shared_ptr<GgufFile>> open_text(const std::string& text) { return GgufFile::open({source_of(text)}); }
 
 // Opening fails with this code, and place or message name the item.
 void require_refused(const std::string& text, StatusCode code, std::string_view item) {
@@ -135,11 +133,9 @@ TEST_CASE("counts and lengths beyond the file are refused before anything is all
   require_malformed(gguf_header(0, 1).u64(UINT64_MAX).zeros(32), "key 1");
   require_malformed(gguf_header(0, 1).u64(0).u32(4).u32(1).zeros(8), "is empty");
   require_malformed(gguf_header(0, 1).string("k").type(GgufType::kString).u64(1000).zeros(8), "k: ");
-  require_malformed(gguf_header(0, 1).string("k").type(GgufType::kString).u64(UINT64_MAX - 7).zeros(8),
-                    "k: ");
+  require_malformed(gguf_header(0, 1).string("k").type(GgufType::kString).u64(UINT64_MAX - 7).zeros(8), "k: ");
   require_malformed(gguf_header(0, 1).key_array("k", GgufType::kU8, 100).zeros(8), "k: ");
-  require_malformed(gguf_header(0, 1).key_array("k", GgufType::kU64, (uint64_t{1} << 61) + 1).zeros(8),
-                    "k: ");
+  require_malformed(gguf_header(0, 1).key_array("k", GgufType::kU64, (uint64_t{1} << 61) + 1).zeros(8), "k: ");
   require_malformed(gguf_header(0, 1).key_array("k", GgufType::kString, uint64_t{1} << 60).zeros(8), "k: ");
   require_malformed(gguf_header(0, 1).key_array("k", GgufType::kString, 2).string("a").zeros(7), "k: ");
   require_malformed(gguf_header(1, 0).u64(70).zeros(64), "tensor 1");
@@ -190,10 +186,8 @@ TEST_CASE("general.alignment must be a u32 and a power of two", "[gguf]") {
   for (uint32_t bad : {0u, 3u, 33u, 1u << 31, UINT32_MAX}) {
     require_malformed(with_alignment(bad).zeros(256), "general.alignment");
   }
-  require_malformed(gguf_header(0, 1).string("general.alignment").type(GgufType::kI32).u32(32),
-                    "general.alignment");
-  require_malformed(gguf_header(0, 1).key_array("general.alignment", GgufType::kU32, 1).u32(32),
-                    "general.alignment");
+  require_malformed(gguf_header(0, 1).string("general.alignment").type(GgufType::kI32).u32(32), "general.alignment");
+  require_malformed(gguf_header(0, 1).key_array("general.alignment", GgufType::kU32, 1).u32(32), "general.alignment");
   require_malformed(gguf_header(0, 1).key_string("general.alignment", "32"), "general.alignment");
   for (uint32_t good : {1u, 8u, 32u, 4096u}) {
     REQUIRE(open_text(with_alignment(good).pad(good).zeros(16).text()).ok());
@@ -228,16 +222,12 @@ TEST_CASE("tensors whose shape, type or place is wrong", "[gguf]") {
 }
 
 TEST_CASE("two tensors of one name, or over the same bytes", "[gguf]") {
-  require_malformed(
-      gguf_header(2, 0).tensor("twin", {4}, kF32, 0).tensor("twin", {4}, kF32, 32).pad().zeros(64), "twin");
-  require_malformed(
-      gguf_header(2, 0).tensor("one", {16}, kF32, 0).tensor("two", {4}, kF32, 32).pad().zeros(64), "two");
-  require_malformed(gguf_header(2, 0).tensor("one", {4}, kF32, 0).tensor("two", {4}, kF32, 0).pad().zeros(64),
-                    "two");
-  REQUIRE(
-      open_text(
-          gguf_header(2, 0).tensor("one", {4}, kF32, 32).tensor("two", {8}, kF32, 0).pad().zeros(64).text())
-          .ok());
+  require_malformed(gguf_header(2, 0).tensor("twin", {4}, kF32, 0).tensor("twin", {4}, kF32, 32).pad().zeros(64),
+                    "twin");
+  require_malformed(gguf_header(2, 0).tensor("one", {16}, kF32, 0).tensor("two", {4}, kF32, 32).pad().zeros(64), "two");
+  require_malformed(gguf_header(2, 0).tensor("one", {4}, kF32, 0).tensor("two", {4}, kF32, 0).pad().zeros(64), "two");
+  REQUIRE(open_text(gguf_header(2, 0).tensor("one", {4}, kF32, 32).tensor("two", {8}, kF32, 0).pad().zeros(64).text())
+              .ok());
 }
 
 TEST_CASE("a read that fails names the tensor", "[gguf]") {
@@ -272,8 +262,7 @@ std::string part(uint64_t number, uint64_t count, std::string_view tensor, std::
 TEST_CASE("split models are whole or refused", "[gguf]") {
   const auto open_parts = [](const std::vector<std::string>& texts) {
     std::vector<std::shared_ptr<ByteSource>> sources;
-    for (size_t i = 0; i < texts.size(); ++i)
-      sources.push_back(source_of(texts[i], fmt::format("part{}", i)));
+    for (size_t i = 0; i < texts.size(); ++i) sources.push_back(source_of(texts[i], fmt::format("part{}", i)));
     return GgufFile::open(std::move(sources));
   };
   const auto refused = [&](const std::vector<std::string>& texts, std::string_view item) {
@@ -325,9 +314,7 @@ TEST_CASE("split models are found by the path of any part", "[gguf]") {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "headrace_gguf_test";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
-  const auto path = [&](int number) {
-    return (folder / fmt::format("m-{:05}-of-00002.gguf", number)).string();
-  };
+  const auto path = [&](int number) { return (folder / fmt::format("m-{:05}-of-00002.gguf", number)).string(); };
   std::ofstream(path(1), std::ios::binary) << part(0, 2, "a", "v");
   CHECK(GgufFile::open_path(path(1)).status().code() == StatusCode::kNotFound);
   CHECK(GgufFile::open_path(path(1)).status().place() == path(2));
@@ -378,11 +365,9 @@ TEST_CASE("the golden GGUF files open, and llama's weights are those of its safe
     return bytes;
   };
   const std::pair<std::string, std::string> parts[] = {
-      {"attn_norm", "input_layernorm"}, {"attn_output", "self_attn.o_proj"},
-      {"attn_v", "self_attn.v_proj"},   {"attn_q", "self_attn.q_proj"},
-      {"attn_k", "self_attn.k_proj"},   {"ffn_norm", "post_attention_layernorm"},
-      {"ffn_gate", "mlp.gate_proj"},    {"ffn_up", "mlp.up_proj"},
-      {"ffn_down", "mlp.down_proj"}};
+      {"attn_norm", "input_layernorm"}, {"attn_output", "self_attn.o_proj"}, {"attn_v", "self_attn.v_proj"},
+      {"attn_q", "self_attn.q_proj"},   {"attn_k", "self_attn.k_proj"},      {"ffn_norm", "post_attention_layernorm"},
+      {"ffn_gate", "mlp.gate_proj"},    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"}};
   size_t compared = 0;
   for (const TensorEntry& entry : (*gguf)->tensors()) {
     CAPTURE(entry.name);

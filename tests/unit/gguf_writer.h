@@ -38,8 +38,7 @@ class Bytes {
     return string(key).type(GgufType::kArray).type(element).u64(count);
   }
   // A tensor's description; dimensions innermost first, as files have them.
-  Bytes& tensor(std::string_view name, const std::vector<uint64_t>& dimensions, uint32_t ggml_type,
-                uint64_t offset) {
+  Bytes& tensor(std::string_view name, const std::vector<uint64_t>& dimensions, uint32_t ggml_type, uint64_t offset) {
     string(name).u32(static_cast<uint32_t>(dimensions.size()));
     for (const uint64_t dimension : dimensions) u64(dimension);
     return u32(ggml_type).u64(offset);

@@ -98,15 +98,13 @@ TEST_CASE("J1: break and continue in a for loop") {
 
 TEST_CASE("J2: slices with steps, negative bounds and variables") {
   CHECK(text("{{ 'abcdef'[5:2:-1] }}") == "fed");
-  CHECK(text("{{ items[::-1] | join }}{% set n = 2 %}{{ items[:-n] | join }}", {{"items", {1, 2, 3}}}) ==
-        "3211");
+  CHECK(text("{{ items[::-1] | join }}{% set n = 2 %}{{ items[:-n] | join }}", {{"items", {1, 2, 3}}}) == "3211");
 }
 
 TEST_CASE("J4: tojson writes what transformers writes") {
   const Json kwargs = Json::parse(R"({"v": {"b": "é<>&'", "a": [1, 2.0, null, true]}})");
   CHECK(text("{{ v | tojson }}", kwargs) == R"({"b": "é<>&'", "a": [1, 2.0, null, true]})");
-  CHECK(text("{{ v | tojson(ensure_ascii=False) }}", kwargs) ==
-        R"({"b": "é<>&'", "a": [1, 2.0, null, true]})");
+  CHECK(text("{{ v | tojson(ensure_ascii=False) }}", kwargs) == R"({"b": "é<>&'", "a": [1, 2.0, null, true]})");
   CHECK(text("{{ v.a | tojson(indent=2) }}", kwargs) == "[\n  1,\n  2.0,\n  null,\n  true\n]");
 }
 
@@ -135,10 +133,9 @@ TEST_CASE("a use that is guarded by a condition only fails when it is reached") 
 }
 
 TEST_CASE("deep nesting is an error, not a stack overflow") {
-  for (const auto& [open, close] : {std::pair("(", ")"), std::pair("[", "]"), std::pair("-", ""),
-                                    std::pair("not ", ""), std::pair("{'a':", "}"), std::pair("f(", ")")}) {
-    CHECK_FALSE(
-        ChatTemplate::parse("{{ " + repeat(open, 50000) + "1" + repeat(close, 50000) + " }}", {}).ok());
+  for (const auto& [open, close] : {std::pair("(", ")"), std::pair("[", "]"), std::pair("-", ""), std::pair("not ", ""),
+                                    std::pair("{'a':", "}"), std::pair("f(", ")")}) {
+    CHECK_FALSE(ChatTemplate::parse("{{ " + repeat(open, 50000) + "1" + repeat(close, 50000) + " }}", {}).ok());
   }
   CHECK_FALSE(ChatTemplate::parse(repeat("{% if 1 %}", 50000), {}).ok());
   CHECK_FALSE(ChatTemplate::parse("{{ 1" + repeat(" + 1", 50000) + " }}", {}).ok());
@@ -164,8 +161,7 @@ TEST_CASE("limits hold") {
   exhausts(
       "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor "
       "%}");
-  exhausts(
-      "{% set ns = namespace(s=[1]) %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}");
+  exhausts("{% set ns = namespace(s=[1]) %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}");
   exhausts("{% set ns = namespace(s=[]) %}{% for i in range(1000) %}{% set ns.s = [ns.s] %}{% endfor %}");
   exhausts(
       "{% set ns = namespace(s=[]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ "
@@ -194,6 +190,5 @@ TEST_CASE("values that hold each other in circles are given back") {
   CHECK(text("{% set a = namespace() %}{% set a.self = a %}{% set a.l = [a] %}ok") == "ok");
   CHECK(text("{% set a = namespace() %}{% for i in [1, 2] %}{% set a.l = loop %}{{ loop.changed(loop) }}{% "
              "endfor %}") == "TrueFalse");
-  CHECK(text("{% macro m() %}{{ m is callable }}{% endmacro %}{% set a = namespace(m=m) %}{{ a.m() }}") ==
-        "True");
+  CHECK(text("{% macro m() %}{{ m is callable }}{% endmacro %}{% set a = namespace(m=m) %}{{ a.m() }}") == "True");
 }

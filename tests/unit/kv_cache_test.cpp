@@ -53,8 +53,8 @@ float content(const std::vector<int32_t>& tokens, int64_t position, size_t layer
   return static_cast<float>(hash % 1000003);
 }
 
-void write_positions(KvCache& cache, const KvSequence& sequence, const std::vector<int32_t>& tokens,
-                     int64_t end, int32_t salt = 0) {
+void write_positions(KvCache& cache, const KvSequence& sequence, const std::vector<int32_t>& tokens, int64_t end,
+                     int32_t salt = 0) {
   for (int64_t position = sequence.num_tokens(); position < end; ++position) {
     for (size_t layer = 0; layer < cache.config().layers.size(); ++layer) {
       mark(cache, layer, cache.slot(sequence, position)) = content(tokens, position, layer, salt);
@@ -65,8 +65,7 @@ void write_positions(KvCache& cache, const KvSequence& sequence, const std::vect
 bool holds(KvCache& cache, const KvSequence& sequence, const std::vector<int32_t>& tokens, int32_t salt = 0) {
   for (int64_t position = 0; position < sequence.num_tokens(); ++position) {
     for (size_t layer = 0; layer < cache.config().layers.size(); ++layer) {
-      if (mark(cache, layer, cache.slot(sequence, position)) != content(tokens, position, layer, salt))
-        return false;
+      if (mark(cache, layer, cache.slot(sequence, position)) != content(tokens, position, layer, salt)) return false;
     }
   }
   return true;
@@ -100,8 +99,7 @@ TEST_CASE("A second sequence takes the full blocks of the first") {
   KvSequence fourth = cache->new_sequence();
   CHECK(cache->match_prefix(fourth, other, 40) == 16);
   KvSequence fifth = cache->new_sequence();
-  CHECK(cache->match_prefix(fifth, std::span(tokens).subspan(16), 24) ==
-        0);  // the same tokens after another prefix
+  CHECK(cache->match_prefix(fifth, std::span(tokens).subspan(16), 24) == 0);  // the same tokens after another prefix
   const KvSequence* all[] = {&first, &second, &third, &fourth, &fifth};
   require_ok(cache->check_invariants(all));
   const auto stats = cache->stats();
@@ -144,8 +142,7 @@ TEST_CASE("Colliding hashes do not serve another block") {
 
   KvSequence mixed = cache->new_sequence("a");
   auto path = range(0, 32);
-  for (int i = 0; i < 16; ++i)
-    path[static_cast<size_t>(16 + i)] = i;  // block 0 twice: known tokens, unknown chain
+  for (int i = 0; i < 16; ++i) path[static_cast<size_t>(16 + i)] = i;  // block 0 twice: known tokens, unknown chain
   CHECK(cache->match_prefix(mixed, path, 32) == 16);
   KvSequence third = cache->new_sequence("a");
   CHECK(cache->match_prefix(third, other, 48) == 48);
@@ -272,8 +269,7 @@ TEST_CASE("Commits that contradict the sequence are refused") {
   CHECK(cache->commit(a, tokens, 19).code() == StatusCode::kInvalidArgument);
   CHECK(cache->commit(a, std::span(tokens).first(20), 21).code() == StatusCode::kInvalidArgument);
   cache->rewind(a, 8);
-  CHECK(cache->commit(a, range(5, 16), 16).code() ==
-        StatusCode::kInvalidArgument);  // written without a reserve
+  CHECK(cache->commit(a, range(5, 16), 16).code() == StatusCode::kInvalidArgument);  // written without a reserve
   CHECK(other->commit(a, tokens, 20).code() == StatusCode::kInvalidArgument);
   CHECK(other->reserve(a, 40).code() == StatusCode::kInvalidArgument);
   CHECK(other->match_prefix(a, tokens, 40) == 0);
@@ -319,8 +315,7 @@ TEST_CASE("Configurations that cannot hold a token are refused") {
   CHECK(code([](KvCacheConfig& c) { c.layers[0].block_size = c.layers[1].block_size = 24; }) == bad);
   CHECK(code([](KvCacheConfig& c) { c.layers[1].block_size = 32; }) == bad);
   CHECK(code([](KvCacheConfig& c) { c.layers[1].dtype = KvDType::kF16; }) == bad);
-  CHECK(code([](KvCacheConfig& c) { c.layers[0].dtype = c.layers[1].dtype = static_cast<KvDType>(9); }) ==
-        bad);
+  CHECK(code([](KvCacheConfig& c) { c.layers[0].dtype = c.layers[1].dtype = static_cast<KvDType>(9); }) == bad);
   CHECK(code([](KvCacheConfig& c) { c.layers[1].head_dim = 0; }) == bad);
   CHECK(code([](KvCacheConfig& c) { c.layers[1].num_kv_heads = -3; }) == bad);
   CHECK(code([](KvCacheConfig& c) {
@@ -405,9 +400,7 @@ void run_random(uint32_t seed, const KvCacheConfig& config, int steps) {
         cache->release(model.sequence);
         model.tokens.clear();
         break;
-      case 4:
-        models.erase(std::ranges::find_if(models, [&](const auto& m) { return m.get() == &model; }));
-        break;
+      case 4: models.erase(std::ranges::find_if(models, [&](const auto& m) { return m.get() == &model; })); break;
       case 5: {  // room that is not used
         const Status status = cache->reserve(model.sequence, model.sequence.num_tokens() + below(40));
         if (!status.ok()) REQUIRE(status.code() == StatusCode::kResourceExhausted);
@@ -419,8 +412,7 @@ void run_random(uint32_t seed, const KvCacheConfig& config, int steps) {
       default: {
         auto tokens = extend(model.tokens, 1 + below(50));
         if (model.tokens.empty()) {
-          const int64_t found =
-              cache->match_prefix(model.sequence, tokens, static_cast<int64_t>(tokens.size()) - 1);
+          const int64_t found = cache->match_prefix(model.sequence, tokens, static_cast<int64_t>(tokens.size()) - 1);
           hits += found;
           REQUIRE(found == model.sequence.num_tokens());
           model.tokens.assign(tokens.begin(), tokens.begin() + found);
@@ -433,8 +425,8 @@ void run_random(uint32_t seed, const KvCacheConfig& config, int steps) {
           ++exhausted;
           break;
         }
-        const auto end = model.sequence.num_tokens() +
-                         below(tokens.size() - static_cast<size_t>(model.sequence.num_tokens()) + 1);
+        const auto end =
+            model.sequence.num_tokens() + below(tokens.size() - static_cast<size_t>(model.sequence.num_tokens()) + 1);
         write_positions(*cache, model.sequence, tokens, end, model.salt);
         require_ok(cache->commit(model.sequence, tokens, end));
         tokens.resize(static_cast<size_t>(end));
@@ -483,8 +475,7 @@ TEST_CASE("Threads may use sequences of one cache side by side") {
     threads.emplace_back([&, t] {
       std::mt19937 random(t);
       for (int round = 0; round < 300; ++round) {
-        const auto tokens =
-            range(static_cast<int32_t>(random() % 3), 1 + static_cast<int32_t>(random() % 60));
+        const auto tokens = range(static_cast<int32_t>(random() % 3), 1 + static_cast<int32_t>(random() % 60));
         const auto end = static_cast<int64_t>(tokens.size());
         KvSequence sequence = cache->new_sequence();
         cache->match_prefix(sequence, tokens, end - 1);

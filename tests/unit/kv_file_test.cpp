@@ -233,8 +233,7 @@ TEST_CASE("A file of another model, version or layout is refused as such") {
   CHECK(code_in([](KvCacheConfig& c) { c.layers[0].dtype = c.layers[1].dtype = KvDType::kBF16; }) == refused);
   CHECK(code_in([](KvCacheConfig& c) { c.layers[0].block_size = c.layers[1].block_size = 16; }) == refused);
   CHECK(code_in([](KvCacheConfig& c) { c.layers.pop_back(); }) == refused);
-  CHECK(code_in([](KvCacheConfig& c) { c.layers[1].head_dim = 42; }) ==
-        StatusCode::kMalformed);  // same identity
+  CHECK(code_in([](KvCacheConfig& c) { c.layers[1].head_dim = 42; }) == StatusCode::kMalformed);  // same identity
   CHECK(code_in([](KvCacheConfig& c) { c.num_blocks = 1; }) == StatusCode::kResourceExhausted);
 
   const auto code_of = [&](size_t offset, auto value) {
@@ -286,15 +285,14 @@ TEST_CASE("A source that fails or changes leaves nothing behind") {
   int reads = 0;
   const auto run = [&](int fail_at, int change_at) {
     reads = 0;
-    const auto source =
-        open_reader(file.size(),
-                    [&, fail_at, change_at](uint64_t offset, std::byte* destination, uint64_t size) {
-                      std::memcpy(destination, file.data() + offset, size);
-                      const int read = reads++;
-                      if (read == change_at) destination[size / 2] ^= std::byte{4};
-                      return read != fail_at;
-                    },
-                    "host", {});
+    const auto source = open_reader(file.size(),
+                                    [&, fail_at, change_at](uint64_t offset, std::byte* destination, uint64_t size) {
+                                      std::memcpy(destination, file.data() + offset, size);
+                                      const int read = reads++;
+                                      if (read == change_at) destination[size / 2] ^= std::byte{4};
+                                      return read != fail_at;
+                                    },
+                                    "host", {});
     const auto restored = cache->restore(*source);
     return restored.ok() ? StatusCode::kOk : restored.status().code();
   };
@@ -323,8 +321,7 @@ TEST_CASE("A failing writer ends the save") {
     CHECK(status.code() == StatusCode::kIo);
     CHECK(writes == fail_at + 1);
   }
-  CHECK(cache->save(sequence, make_tokens(39), [](auto) { return Status(); }).code() ==
-        StatusCode::kInvalidArgument);
+  CHECK(cache->save(sequence, make_tokens(39), [](auto) { return Status(); }).code() == StatusCode::kInvalidArgument);
   auto other = make_cache(make_config());
   CHECK(other->save(sequence, tokens, [](auto) { return Status(); }).code() == StatusCode::kInvalidArgument);
 }

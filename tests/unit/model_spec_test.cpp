@@ -53,8 +53,7 @@ std::shared_ptr<ByteSource> safetensors_source(const Shapes& shapes) {
 
 // hidden 8, intermediate 12, 4 heads, 2 key/value heads, vocabulary 20.
 Shapes hf_shapes(int layers, uint64_t head_dim, bool qkv_bias, bool all_bias, bool qk_norm, bool sandwich) {
-  Shapes out = {
-      {"model.embed_tokens.weight", {20, 8}}, {"model.norm.weight", {8}}, {"lm_head.weight", {20, 8}}};
+  Shapes out = {{"model.embed_tokens.weight", {20, 8}}, {"model.norm.weight", {8}}, {"lm_head.weight", {20, 8}}};
   for (int i = 0; i < layers; ++i) {
     const std::string p = fmt::format("model.layers.{}.", i);
     out[p + "input_layernorm.weight"] = out[p + "post_attention_layernorm.weight"] = {8};
@@ -94,12 +93,8 @@ json base_config(const char* architecture, const char* model_type, int layers) {
           {"eos_token_id", {7, 1}}};
 }
 
-json llama_config() {
-  return base_config("LlamaForCausalLM", "llama", 2);
-}
-Shapes llama_shapes() {
-  return hf_shapes(2, 2, false, false, false, false);
-}
+json llama_config() { return base_config("LlamaForCausalLM", "llama", 2); }
+Shapes llama_shapes() { return hf_shapes(2, 2, false, false, false, false); }
 
 Result<ImportedModel> import(const json& config, const Shapes& shapes) {
   auto file = SafetensorsFile::open({safetensors_source(shapes)});
@@ -257,14 +252,13 @@ TEST_CASE("llama config") {
 }
 
 TEST_CASE("rope scalings are equal in both config styles") {
-  const json kScalings[] = {
-      {{"rope_type", "linear"}, {"factor", 4.0}},
-      {{"rope_type", "llama3"},
-       {"factor", 8.0},
-       {"low_freq_factor", 1.0},
-       {"high_freq_factor", 4.0},
-       {"original_max_position_embeddings", 32}},
-      {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}}};
+  const json kScalings[] = {{{"rope_type", "linear"}, {"factor", 4.0}},
+                            {{"rope_type", "llama3"},
+                             {"factor", 8.0},
+                             {"low_freq_factor", 1.0},
+                             {"high_freq_factor", 4.0},
+                             {"original_max_position_embeddings", 32}},
+                            {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}}};
   for (const json& scaling : kScalings) {
     json older = llama_config(), newer = llama_config();
     older["head_dim"] = newer["head_dim"] = 16;
@@ -336,9 +330,8 @@ TEST_CASE("gemma3 config") {
   CHECK(attention(spec, 5).rope.inv_freq[0] == 0.125f);
   json newer = config;
   for (const char* key : {"rope_theta", "rope_local_base_freq", "rope_scaling"}) newer.erase(key);
-  newer["rope_parameters"] = {
-      {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
-      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
+  newer["rope_parameters"] = {{"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
+                              {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
   CHECK(imported(newer, shapes) == spec);
   config["sliding_window_pattern"] = 2;
   CHECK(attention(imported(config, shapes), 1).window == 0);
@@ -376,23 +369,20 @@ TEST_CASE("configs that cannot be honoured name the key") {
   for (const char* type : {"dynamic", "longrope", "mrope", "x"}) {
     json config = llama_config();
     config["rope_scaling"] = {{"rope_type", type}, {"factor", 2.0}};
-    check_refused(import(config, llama_shapes()).status(), StatusCode::kUnsupported,
-                  "/rope_scaling/rope_type");
+    check_refused(import(config, llama_shapes()).status(), StatusCode::kUnsupported, "/rope_scaling/rope_type");
   }
   json config = llama_config();
   config["rope_scaling"] = {{"rope_type", "linear"}};
   check_refused(import(config, llama_shapes()).status(), StatusCode::kMalformed, "/rope_scaling/factor");
   config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 0.0}};
   CHECK_FALSE(import(config, llama_shapes()).ok());
-  CHECK_FALSE(
-      import_config(json::array(), **SafetensorsFile::open({safetensors_source(llama_shapes())})).ok());
+  CHECK_FALSE(import_config(json::array(), **SafetensorsFile::open({safetensors_source(llama_shapes())})).ok());
 }
 
 TEST_CASE("tensors are checked against the spec") {
   Shapes shapes = llama_shapes();
   shapes.erase("model.layers.1.mlp.up_proj.weight");
-  check_refused(import(llama_config(), shapes).status(), StatusCode::kNotFound,
-                "model.layers.1.mlp.up_proj.weight");
+  check_refused(import(llama_config(), shapes).status(), StatusCode::kNotFound, "model.layers.1.mlp.up_proj.weight");
   shapes = llama_shapes();
   shapes["model.embed_tokens.weight"] = {19, 8};
   check_refused(import(llama_config(), shapes).status(), StatusCode::kMalformed, "model.embed_tokens.weight");
@@ -419,8 +409,8 @@ TEST_CASE("GGUF metadata") {
   REQUIRE(qwen2.ok());
   CHECK(attention(qwen2->spec, 0).qkv_bias);
   CHECK_FALSE(attention(qwen2->spec, 0).rope.interleaved);
-  check_refused(import(gguf_meta("qwen2", 2), gguf_shapes(2, false, false, false)).status(),
-                StatusCode::kNotFound, "blk.0.attn_q.bias");
+  check_refused(import(gguf_meta("qwen2", 2), gguf_shapes(2, false, false, false)).status(), StatusCode::kNotFound,
+                "blk.0.attn_q.bias");
 
   const auto qwen3 = import(gguf_meta("qwen3", 2), gguf_shapes(2, false, true, false));
   REQUIRE(qwen3.ok());

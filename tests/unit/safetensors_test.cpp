@@ -23,8 +23,7 @@ std::string file_text(std::string_view header, size_t body_bytes) {
   return Bytes().string(header).raw(body).text();
 }
 
-void require_refused(const std::string& text, std::string_view item,
-                     StatusCode code = StatusCode::kMalformed) {
+void require_refused(const std::string& text, std::string_view item, StatusCode code = StatusCode::kMalformed) {
   const auto file = SafetensorsFile::open({source_of(text, "file")});
   REQUIRE_FALSE(file.ok());
   CAPTURE(file.status().to_string());
@@ -39,8 +38,7 @@ void require_refused_header(std::string_view header, size_t body_bytes, std::str
 // A folder that is gone with the test.
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(const std::string& name)
-      : path_(fs::temp_directory_path() / ("headrace_" + name)) {
+  explicit TemporaryFolder(const std::string& name) : path_(fs::temp_directory_path() / ("headrace_" + name)) {
     fs::remove_all(path_);
     fs::create_directories(path_);
   }
@@ -113,8 +111,8 @@ TEST_CASE("offsets and shapes that do not fit", "[safetensors]") {
   const auto one = [](const std::string& shape, const std::string& offsets, size_t body = 4,
                       const std::string& dtype = "F32") {
     require_refused_header(
-        "{\"bad\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}",
-        body, "bad");
+        "{\"bad\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}", body,
+        "bad");
   };
   one("[1000,1000]", "[0,4]");
   one("[1000,1000]", "[0,4000000]");
@@ -148,9 +146,8 @@ TEST_CASE("offsets and shapes that do not fit", "[safetensors]") {
                          R"("bad":{"dtype":"I8","shape":[1],"data_offsets":[5,6]}})",
                          6, "bad: begins at 5, with a gap after a");
   for (const std::string dtype : {"F8_E4M3", "F8_E5M2", "U8", "BOOL", "F4", "f32", "XYZ"}) {
-    require_refused(
-        file_text("{\"bad\":{\"dtype\":\"" + dtype + "\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4),
-        "bad: ", StatusCode::kUnsupported);
+    require_refused(file_text("{\"bad\":{\"dtype\":\"" + dtype + "\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4),
+                    "bad: ", StatusCode::kUnsupported);
   }
 }
 
@@ -160,8 +157,7 @@ std::string tensor_text(const std::string& name) {
 
 TEST_CASE("shards must hold what their index says, and only that", "[safetensors]") {
   const TemporaryFolder folder("shards");
-  const auto refused = [&](const std::string& index, std::string_view item,
-                           StatusCode code = StatusCode::kMalformed) {
+  const auto refused = [&](const std::string& index, std::string_view item, StatusCode code = StatusCode::kMalformed) {
     folder.write("model.safetensors.index.json", index);
     const auto file = SafetensorsFile::open_folder(folder.path());
     REQUIRE_FALSE(file.ok());
@@ -172,8 +168,7 @@ TEST_CASE("shards must hold what their index says, and only that", "[safetensors
   folder.write("one.safetensors", tensor_text("a"));
   folder.write("two.safetensors", tensor_text("b"));
   folder.write("again.safetensors", tensor_text("a"));
-  folder.write("model.safetensors.index.json",
-               R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
+  folder.write("model.safetensors.index.json", R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
   const auto file = SafetensorsFile::open_folder(folder.path());
   REQUIRE(file.ok());
   CHECK((*file)->tensors().size() == 2);
@@ -201,8 +196,7 @@ TEST_CASE("a model folder gives its files", "[model_folder]") {
   const TemporaryFolder folder("model_folder");
   CHECK(open_model_folder(folder.path()).status().code() == StatusCode::kNotFound);
   CHECK(open_model_folder(folder.path() + "/absent").status().code() == StatusCode::kNotFound);
-  folder.write("config.json",
-               "{\"a\": [1, Infinity, -Infinity, NaN, \"NaN Infinity\"], \"a\": [0, Infinity]}");
+  folder.write("config.json", "{\"a\": [1, Infinity, -Infinity, NaN, \"NaN Infinity\"], \"a\": [0, Infinity]}");
   folder.write("tokenizer.json", "{}");
   auto opened = open_model_folder(folder.path());
   CAPTURE(opened.status().to_string());
@@ -246,8 +240,8 @@ TEST_CASE("a model folder gives its files", "[model_folder]") {
   fs::remove_all(folder.path() + "/additional_chat_templates");
   refused("tokenizer_config.json", R"({"chat_template":{"a":1}})", "chat_template");
   refused("tokenizer_config.json", R"({"chat_template":[{"name":"x"}]})", "chat_template[0]");
-  refused("tokenizer_config.json",
-          R"({"chat_template":[{"name":"x","template":""},{"name":"x","template":""}]})", "chat_template[1]");
+  refused("tokenizer_config.json", R"({"chat_template":[{"name":"x","template":""},{"name":"x","template":""}]})",
+          "chat_template[1]");
   folder.write("chat_template.json", R"({"chat_template":"S"})");
   CHECK(open_model_folder(folder.path())->chat_template == "S");
   folder.write("model.safetensors.index.json", R"({"weight_map":{"a":"gone.safetensors"}})");

@@ -26,8 +26,7 @@ std::vector<float> random_logits(size_t size, uint32_t seed, float step) {
 }
 
 SampledToken sample(const SamplingParams& params, std::vector<float> logits, uint32_t sample_index = 0,
-                    uint64_t position = 0, const TokenHistory& history = {},
-                    std::vector<int32_t> banned = {}) {
+                    uint64_t position = 0, const TokenHistory& history = {}, std::vector<int32_t> banned = {}) {
   const auto token = Sampler(params).sample(logits, history, banned, sample_index, position);
   REQUIRE(token.ok());
   return *token;
@@ -145,18 +144,11 @@ TEST_CASE("The cut finds the same front as a sort") {
     std::vector<double> masses(size);
     for (size_t i = 0; i < size; ++i) {
       switch (random() % 4) {
-        case 0:
-          values[i] = static_cast<float>(random() % 20) - 10.0f;
-          break;
-        case 1:
-          values[i] = std::bit_cast<float>(static_cast<uint32_t>(0x3f800000u + random() % 7));
-          break;
-        case 2:
-          values[i] = random() % 2 == 0 ? 0.0f : -0.0f;
-          break;
+        case 0: values[i] = static_cast<float>(random() % 20) - 10.0f; break;
+        case 1: values[i] = std::bit_cast<float>(static_cast<uint32_t>(0x3f800000u + random() % 7)); break;
+        case 2: values[i] = random() % 2 == 0 ? 0.0f : -0.0f; break;
         default:
-          values[i] =
-              std::ldexp(static_cast<float>(random() % 1000) - 500.0f, static_cast<int>(random() % 60) - 30);
+          values[i] = std::ldexp(static_cast<float>(random() % 1000) - 500.0f, static_cast<int>(random() % 60) - 30);
       }
       masses[i] = static_cast<double>(random() % 1024) / 1024;  // sums are exact
     }
@@ -219,8 +211,7 @@ TEST_CASE("Draws have the recorded tokens") {
   params.temperature = 0.8f;
   params.top_p = 0.95f;
   std::vector<int32_t> tokens;
-  for (uint64_t position = 0; position < 8; ++position)
-    tokens.push_back(sample(params, logits, 0, position).token_id);
+  for (uint64_t position = 0; position < 8; ++position) tokens.push_back(sample(params, logits, 0, position).token_id);
   CHECK(tokens == std::vector<int32_t>{471, 322, 655, 667, 842, 297, 742, 409});
 }
 
@@ -350,8 +341,7 @@ TEST_CASE("Logits without a distribution are errors") {
   SamplingParams params;
   const auto fails = [&](std::vector<float> logits, std::vector<int32_t> banned = {}) {
     const auto token = Sampler(params).sample(logits, {}, banned, 0, 0);
-    return !token.ok() && token.status().code() == StatusCode::kInvalidArgument &&
-           token.status().place() == "logits";
+    return !token.ok() && token.status().code() == StatusCode::kInvalidArgument && token.status().place() == "logits";
   };
   for (const float temperature : {0.0f, 1.0f}) {
     params.temperature = temperature;

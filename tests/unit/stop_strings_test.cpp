@@ -137,8 +137,7 @@ TEST_CASE("Random stop strings agree with a search at every place") {
 
 TEST_CASE("64 stop strings of a kilobyte cost linear time") {
   std::vector<std::string> stops;
-  for (int i = 0; i < 64; ++i)
-    stops.push_back(std::string(1000, 'a') + std::string(1, static_cast<char>('A' + i)));
+  for (int i = 0; i < 64; ++i) stops.push_back(std::string(1000, 'a') + std::string(1, static_cast<char>('A' + i)));
   StopMatcher matcher = make(stops);
   std::string given;
   for (int i = 0; i < 200; ++i) {
@@ -160,8 +159,7 @@ TEST_CASE("Stop strings that can never be found are refused") {
 TEST_CASE("Bytes above 127 and zero bytes match as they are") {
   const std::string stop("\xC3\xA9\0x", 4);
   CHECK(feed(make({stop}), {"a\xC3\xA9", std::string("\0", 1), "xb"}) == Run{"a", true, 0});
-  CHECK(feed(make({stop}), {"a\xC3\xA9", std::string("\0", 1), "yb"}).text ==
-        std::string("a\xC3\xA9\0yb", 6));
+  CHECK(feed(make({stop}), {"a\xC3\xA9", std::string("\0", 1), "yb"}).text == std::string("a\xC3\xA9\0yb", 6));
 }
 
 }  // namespace

@@ -30,9 +30,7 @@ std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-fs::path data_folder() {
-  return fs::path(HEADRACE_SOURCE_DIR) / "tests/data/tokenizers";
-}
+fs::path data_folder() { return fs::path(HEADRACE_SOURCE_DIR) / "tests/data/tokenizers"; }
 
 std::shared_ptr<const Tokenizer> load(const std::string& name) {
   auto made = Tokenizer::from_json(read_file(data_folder() / name / "tokenizer.json"));
@@ -88,9 +86,7 @@ GgufTokenizerSpec llama_spec() {
 bool is_blank(std::string_view token) {
   size_t at = 0;
   while (at < token.size()) {
-    const size_t size = token.substr(at, 3) == "\u2581"                   ? 3
-                        : std::string_view(" \t\n\r").find(token[at]) < 4 ? 1
-                                                                          : 0;
+    const size_t size = token.substr(at, 3) == "\u2581" ? 3 : std::string_view(" \t\n\r").find(token[at]) < 4 ? 1 : 0;
     if (size == 0) return false;
     at += size;
   }
@@ -106,8 +102,7 @@ TEST_CASE("White space kept as added tokens is the same in content as in the who
   INFO(made.status().to_string());
   REQUIRE(made.ok());
   const Tokenizer& tokenizer = **made;
-  CHECK(*tokenizer.encode("a\n\na", {.add_special = false, .parse_special = false}) ==
-        std::vector<int32_t>{0, 3, 0});
+  CHECK(*tokenizer.encode("a\n\na", {.add_special = false, .parse_special = false}) == std::vector<int32_t>{0, 3, 0});
   const Tokenizer::Span spans[] = {{"<m>a\n", true}, {"\n<m>a\n\na", false}, {"<m>", true}};
   CHECK(*tokenizer.encode_spans(spans, false) == std::vector<int32_t>{6, 0, 3, 2, 4, 5, 0, 3, 0, 6});
 }
@@ -199,9 +194,8 @@ TEST_CASE("K3, K4, K6: leading spaces, byte fallback and digits as the reference
   // (A Metaspace that adds its mark to the first word only cannot tell an added space from a given one.)
   for (const char* name : {"gpt2", "llama3", "llama2_spm_bpe"}) {
     const auto tokenizer = load(name);
-    for (const char* text :
-         {" Hello", "  Hello", "   Hello", "    Hello", "\n    x", "This is \U0001F999.cpp",
-          "4 \u00BD months", "1234567", "->", "(x):\n", "\u2029 \uA000"}) {
+    for (const char* text : {" Hello", "  Hello", "   Hello", "    Hello", "\n    x", "This is \U0001F999.cpp",
+                             "4 \u00BD months", "1234567", "->", "(x):\n", "\u2029 \uA000"}) {
       INFO(name << ": " << text);
       const auto ids = tokenizer->encode(text, {.add_special = false});
       REQUIRE(ids.ok());
@@ -234,8 +228,7 @@ TEST_CASE("K7: a megabyte of one character takes less than a second") {
   for (const fs::path& path : all_tokenizers()) {
     const auto made = Tokenizer::from_json(read_file(path));
     REQUIRE(made.ok());
-    for (const char* unit :
-         {"a", " ", "_", "\n", "1", "\u4e2d", "\U0001F999", "\u0301", "A", "'", ". ", "\t"}) {
+    for (const char* unit : {"a", " ", "_", "\n", "1", "\u4e2d", "\U0001F999", "\u0301", "A", "'", ". ", "\t"}) {
       INFO(path.string() << " '" << unit << "'");
       const std::string text = repeat(unit, 1'000'000);
       const auto start = std::chrono::steady_clock::now();
@@ -378,8 +371,7 @@ TEST_CASE("what is not known is refused by name and place") {
   CHECK(status.code() == StatusCode::kUnsupported);
   CHECK(status.place() == "/normalizer/type");
   status = status_of(
-      {{"model", model},
-       {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", "UnicodeScripts"}}}}}}});
+      {{"model", model}, {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", "UnicodeScripts"}}}}}}});
   CHECK(status.code() == StatusCode::kUnsupported);
   CHECK(status.place() == "/pre_tokenizer/pretokenizers/0/type");
   status = status_of({{"model", model}, {"decoder", {{"type", "CTC"}}}});
@@ -408,10 +400,9 @@ TEST_CASE("what is not known is refused by name and place") {
 }
 
 TEST_CASE("every pre-tokenizer name of GGUF compiles and keeps all bytes") {
-  for (const char* pre :
-       {"llama-bpe",  "dbrx",       "qwen2",       "qwen35",         "gpt-4o", "tekken",    "kimi-k2",
-        "bailingmoe", "seed-coder", "deepseek-v3", "deepseek-coder", "falcon", "starcoder", "gpt-2",
-        "default",    "",           "bloom",       "viking",         "mpt",    "command-r"}) {
+  for (const char* pre : {"llama-bpe",  "dbrx",       "qwen2",       "qwen35",         "gpt-4o", "tekken",    "kimi-k2",
+                          "bailingmoe", "seed-coder", "deepseek-v3", "deepseek-coder", "falcon", "starcoder", "gpt-2",
+                          "default",    "",           "bloom",       "viking",         "mpt",    "command-r"}) {
     INFO(pre);
     // All bytes of the byte-level alphabet, which the small GPT-2 vocabulary has.
     const auto small = load("gpt2");
@@ -461,22 +452,20 @@ TEST_CASE("patterns match as in Oniguruma") {
   REQUIRE(bad.ok());
   std::vector<Stretch> stretches;
   RegexScratch scratch;
-  CHECK(bad->split(std::string(64, 'a') + "b", 0, stretches, scratch).code() ==
-        StatusCode::kResourceExhausted);
+  CHECK(bad->split(std::string(64, 'a') + "b", 0, stretches, scratch).code() == StatusCode::kResourceExhausted);
 }
 
 TEST_CASE("a normalised added token is only found where its spelling may count") {
-  json file = {
-      {"normalizer", {{"type", "Lowercase"}}},
-      {"added_tokens",
-       {{{"id", 3},
-         {"content", "Stop"},
-         {"single_word", false},
-         {"lstrip", false},
-         {"rstrip", false},
-         {"normalized", true},
-         {"special", true}}}},
-      {"model", {{"type", "WordLevel"}, {"unk_token", "u"}, {"vocab", {{"u", 0}, {"a", 1}, {"stop", 2}}}}}};
+  json file = {{"normalizer", {{"type", "Lowercase"}}},
+               {"added_tokens",
+                {{{"id", 3},
+                  {"content", "Stop"},
+                  {"single_word", false},
+                  {"lstrip", false},
+                  {"rstrip", false},
+                  {"normalized", true},
+                  {"special", true}}}},
+               {"model", {{"type", "WordLevel"}, {"unk_token", "u"}, {"vocab", {{"u", 0}, {"a", 1}, {"stop", 2}}}}}};
   const auto made = Tokenizer::from_json(file.dump());
   INFO(made.status().to_string());
   REQUIRE(made.ok());

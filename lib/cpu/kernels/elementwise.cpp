@@ -38,9 +38,8 @@ struct Relu {
 
 template <class Kind>
 void gate(const float* gate_values, const float* up, int64_t count, float* out) {
-  map_pairs(gate_values, up, count, out, [](V16 g, V16 u) __attribute__((always_inline)) {
-    return mul(Kind::apply(g), u);
-  });
+  map_pairs(
+      gate_values, up, count, out, [](V16 g, V16 u) __attribute__((always_inline)) { return mul(Kind::apply(g), u); });
 }
 
 }  // namespace
@@ -56,17 +55,20 @@ void gated_activation(int32_t activation, const float* gate_values, const float*
 }
 
 void add(const float* x, int64_t count, float* out) {
-  map_pairs(x, out, count, out, [](V16 a, V16 b) __attribute__((always_inline)) { return add(a, b); });
+  map_pairs(
+      x, out, count, out, [](V16 a, V16 b) __attribute__((always_inline)) { return add(a, b); });
 }
 
 void scale(float factor, int64_t count, float* x) {
   const V16 f = set1(factor);
-  map_pairs(x, x, count, x, [f](V16 a, V16) __attribute__((always_inline)) { return mul(a, f); });
+  map_pairs(
+      x, x, count, x, [f](V16 a, V16) __attribute__((always_inline)) { return mul(a, f); });
 }
 
 void softcap(float cap, int64_t count, float* x) {
   const V16 c = set1(cap);
-  map_pairs(x, x, count, x, [c](V16 a, V16) __attribute__((always_inline)) { return mul(c, tanh(div(a, c))); });
+  map_pairs(
+      x, x, count, x, [c](V16 a, V16) __attribute__((always_inline)) { return mul(c, tanh(div(a, c))); });
 }
 
 }  // namespace headrace::HEADRACE_ISA_NAMESPACE

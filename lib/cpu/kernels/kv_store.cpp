@@ -61,8 +61,8 @@ HEADRACE_INLINE uint16_t quantize_group(const float* x, int count, int8_t* codes
 template <class Element, class Convert>
 HEADRACE_INLINE void store_plain(const float* key, const float* value, int32_t head_dim, int32_t offset,
                                  uint8_t* key_bytes, uint8_t* value_bytes, Convert convert) {
-  Element* keys = reinterpret_cast<Element*>(key_bytes) +
-                  static_cast<int64_t>(offset / kPanel) * head_dim * kPanel + offset % kPanel;
+  Element* keys = reinterpret_cast<Element*>(key_bytes) + static_cast<int64_t>(offset / kPanel) * head_dim * kPanel +
+                  offset % kPanel;
   Element* values = reinterpret_cast<Element*>(value_bytes) + static_cast<int64_t>(offset) * head_dim;
   for (int32_t d = 0; d < head_dim; ++d) keys[d * kPanel] = convert(key[d]);
   for (int32_t d = 0; d < head_dim; ++d) values[d] = convert(value[d]);

@@ -55,16 +55,16 @@ struct UnpackedGroups {
 // Bytes before the planes of a record, bits of a code and blocks of a record; kinds of the layout that has them.
 template <RecordFormat F>
 struct PackedFormat;
-#define HEADRACE_PACKED_FORMAT(name, header, bits, record, scale, code)       \
-  template <>                                                                 \
-  struct PackedFormat<RecordFormat::name> {                                   \
-    static constexpr int64_t kHeader = header;                                \
-    static constexpr int kBits = bits;                                        \
-    static constexpr int64_t kRecordBlocks = record;                          \
-    static constexpr int64_t kBlockBytes = 64 * bits;                         \
-    static constexpr int64_t kRecordBytes = header + record * kBlockBytes;    \
-    static constexpr ScaleKind kScale = ScaleKind::scale;                     \
-    static constexpr CodeKind kCode = CodeKind::code;                         \
+#define HEADRACE_PACKED_FORMAT(name, header, bits, record, scale, code)    \
+  template <>                                                              \
+  struct PackedFormat<RecordFormat::name> {                                \
+    static constexpr int64_t kHeader = header;                             \
+    static constexpr int kBits = bits;                                     \
+    static constexpr int64_t kRecordBlocks = record;                       \
+    static constexpr int64_t kBlockBytes = 64 * bits;                      \
+    static constexpr int64_t kRecordBytes = header + record * kBlockBytes; \
+    static constexpr ScaleKind kScale = ScaleKind::scale;                  \
+    static constexpr CodeKind kCode = CodeKind::code;                      \
   }
 HEADRACE_PACKED_FORMAT(kQ4_0, 32, 4, 1, kOne, kUpTo15);
 HEADRACE_PACKED_FORMAT(kQ4_1, 64, 4, 1, kOneMin, kUpTo15);

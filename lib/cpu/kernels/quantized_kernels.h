@@ -47,7 +47,20 @@ enum class CodeKind : int32_t {
 
 // How records are unpacked: by vector code, or kBlocks: by the layout's own function over the file's blocks.
 enum class RecordFormat : int32_t {
-  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS, kMXFP4, kBlocks,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kMXFP4,
+  kBlocks,
 };
 
 // Unpacks one row of one file block: codes [block_size / 32][8][stride 64][4] from codes on, scales [blocks][1 or 2]
@@ -58,8 +71,8 @@ struct QuantizedLayout {
   RecordFormat format;
   ScaleKind scale_kind;
   CodeKind code_kind;
-  int32_t offset_shift;    // -1: no offset
-  int32_t record_blocks;   // blocks of 32 k in one record
+  int32_t offset_shift;   // -1: no offset
+  int32_t record_blocks;  // blocks of 32 k in one record
   int64_t record_bytes;
   int64_t file_block_bytes;
   UnpackFileBlock unpack_block;  // kBlocks
@@ -75,11 +88,11 @@ struct QuantizedPlane {
 };
 
 enum ActivationField {
-  kScale,       // float
-  kSum,         // float: scale times the sum of the codes
-  kLowSum,      // float: the same of codes 0..15
-  kHighSum,     // and 16..31
-  kMinusSum,    // int32: minus the sum of the codes
+  kScale,     // float
+  kSum,       // float: scale times the sum of the codes
+  kLowSum,    // float: the same of codes 0..15
+  kHighSum,   // and 16..31
+  kMinusSum,  // int32: minus the sum of the codes
   kMinusLow,
   kMinusHigh,
   kActivationFields,
@@ -90,10 +103,10 @@ constexpr int kActivationBytes = kQuantBlock + 4 * kActivationFields;  // of one
 // taken in groups of kOutlierGroupRows; a group's entries lie by block, then by row, and those of one block in tiles
 // of tile_rows entries (the last has what is left), laid out like the blocks of QuantizedPlane.
 struct OutlierPlane {
-  int64_t per_row;            // entries of a row
-  uint8_t* bytes;             // group g's entries start at entry g * kOutlierGroupRows * per_row
-  int32_t* rows;              // [entries] row in the group
-  int32_t* starts;            // [groups][blocks + 1] first entry of a block, counted from the group's first
+  int64_t per_row;  // entries of a row
+  uint8_t* bytes;   // group g's entries start at entry g * kOutlierGroupRows * per_row
+  int32_t* rows;    // [entries] row in the group
+  int32_t* starts;  // [groups][blocks + 1] first entry of a block, counted from the group's first
 };
 constexpr int64_t kOutlierGroupRows = 528;  // a multiple of every instruction set's tile
 
@@ -103,8 +116,8 @@ struct QuantizedTask {
   const uint8_t* strips;
   int64_t strip_bytes;
   int64_t readable_bytes;  // of weights from strips on: what may be fetched ahead for the next task
-  int32_t num_strips;  // 1..kTaskStrips
-  int64_t blocks;      // of 32 k in a row
+  int32_t num_strips;      // 1..kTaskStrips
+  int64_t blocks;          // of 32 k in a row
   QuantizedPlane first;
   QuantizedPlane second;  // a second term in every block; bytes null: only in outlier blocks
   OutlierPlane outliers;  // where second has no bytes
@@ -113,9 +126,9 @@ struct QuantizedTask {
   const float* bias;      // of the first column, or null
   float* y;               // row first_row, first column
   int64_t y_stride;
-  int32_t num_columns;    // 1..32 that exist
+  int32_t num_columns;  // 1..32 that exist
   bool accumulate;
-  uint8_t* scratch;       // 64-byte aligned, quantized_scratch_bytes(num_rows)
+  uint8_t* scratch;  // 64-byte aligned, quantized_scratch_bytes(num_rows)
 };
 
 struct QuantizedKernels {

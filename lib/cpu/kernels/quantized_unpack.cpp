@@ -280,8 +280,7 @@ HEADRACE_INLINE void unpack_record(RecordFormat format, const uint8_t* r, int64_
       for (int j = 0; kCodes && j < 8; ++j) unpack_twos(r + 320 + 128 * j, codes + kBlockCodes * j);
       return;
     }
-    case RecordFormat::kBlocks:
-      return;
+    case RecordFormat::kBlocks: return;
   }
 }
 

@@ -24,9 +24,7 @@ constexpr int kLanes = 16;
 HEADRACE_INLINE IntVec int_zero() { return _mm512_setzero_si512(); }
 HEADRACE_INLINE IntVec int_set1(int32_t x) { return _mm512_set1_epi32(x); }
 HEADRACE_INLINE IntVec int_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
-HEADRACE_INLINE IntVec int_shift_left(IntVec a, int count) {
-  return _mm512_sll_epi32(a, _mm_cvtsi32_si128(count));
-}
+HEADRACE_INLINE IntVec int_shift_left(IntVec a, int count) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(count)); }
 HEADRACE_INLINE FloatVec to_float(IntVec a) { return _mm512_cvtepi32_ps(a); }
 HEADRACE_INLINE FloatVec float_set1(float x) { return _mm512_set1_ps(x); }
 HEADRACE_INLINE FloatVec float_load(const float* p) { return _mm512_loadu_ps(p); }
@@ -42,9 +40,7 @@ constexpr int kLanes = 8;
 HEADRACE_INLINE IntVec int_zero() { return _mm256_setzero_si256(); }
 HEADRACE_INLINE IntVec int_set1(int32_t x) { return _mm256_set1_epi32(x); }
 HEADRACE_INLINE IntVec int_load(const uint8_t* p) { return _mm256_loadu_si256((const __m256i*)p); }
-HEADRACE_INLINE IntVec int_shift_left(IntVec a, int count) {
-  return _mm256_sll_epi32(a, _mm_cvtsi32_si128(count));
-}
+HEADRACE_INLINE IntVec int_shift_left(IntVec a, int count) { return _mm256_sll_epi32(a, _mm_cvtsi32_si128(count)); }
 HEADRACE_INLINE IntVec int_add(IntVec a, IntVec b) { return _mm256_add_epi32(a, b); }
 HEADRACE_INLINE IntVec short_add(IntVec a, IntVec b) { return _mm256_add_epi16(a, b); }
 HEADRACE_INLINE IntVec multiply_pairs(IntVec u8, IntVec s8) { return _mm256_maddubs_epi16(u8, s8); }
@@ -88,8 +84,7 @@ HEADRACE_INLINE __m128 fma_two(__m128 a, __m128 b, __m128 c) {
   const __m128i halfway = _mm_cmpeq_epi64(below, _mm_set1_epi64x(0x10000000));
   if (__builtin_expect(!_mm_testz_si128(halfway, halfway), 0)) {
     const __m128d part = _mm_sub_pd(sum, product);
-    const __m128d error =
-        _mm_add_pd(_mm_sub_pd(product, _mm_sub_pd(sum, part)), _mm_sub_pd(addend, part));
+    const __m128d error = _mm_add_pd(_mm_sub_pd(product, _mm_sub_pd(sum, part)), _mm_sub_pd(addend, part));
     const __m128d zero_pd = _mm_setzero_pd();
     const __m128i inexact = _mm_and_si128(halfway, _mm_castpd_si128(_mm_cmpneq_pd(error, zero_pd)));
     // Away from zero (+1 in the bit pattern) where sum and error have the same sign, else towards it (-1).

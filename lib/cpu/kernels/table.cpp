@@ -9,14 +9,31 @@ extern const KernelTable kKernelTable;
 // Constant-initialised: usable before and after any static constructor of the host.
 const KernelTable kKernelTable = {
 #if HEADRACE_ISA_LEVEL == 2
-    "avx512_vnni", kTileRows, 8,
+    "avx512_vnni",
+    kTileRows,
+    8,
 #elif HEADRACE_ISA_LEVEL == 1
-    "avx2", kTileRows, 4,
+    "avx2",
+    kTileRows,
+    4,
 #else
-    "baseline", kTileRows, 2,
+    "baseline",
+    kTileRows,
+    2,
 #endif
-    matmul_tile, widen, rms_norm_row, gated_activation, add, scale, softcap, rotate_head, store_kv,
-    attention_scratch_floats, attention_split, attention_merge, attention_finish,
+    matmul_tile,
+    widen,
+    rms_norm_row,
+    gated_activation,
+    add,
+    scale,
+    softcap,
+    rotate_head,
+    store_kv,
+    attention_scratch_floats,
+    attention_split,
+    attention_merge,
+    attention_finish,
     {kQuantizedTileRows, quantized_scratch_bytes, quantized_run_task, quantized_quantize_tile},
 };
 

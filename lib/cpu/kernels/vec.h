@@ -38,9 +38,7 @@ HEADRACE_INLINE V16 abs(V16 a) { return {_mm512_abs_ps(a.v)}; }
 HEADRACE_INLINE V16 copy_sign(V16 magnitude, V16 sign) {
   return {_mm512_or_ps(magnitude.v, _mm512_and_ps(sign.v, _mm512_set1_ps(-0.0f)))};
 }
-HEADRACE_INLINE V16 round(V16 a) {
-  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-}
+HEADRACE_INLINE V16 round(V16 a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 // less < bound ? a : b, lane by lane.
 HEADRACE_INLINE V16 select_less(V16 less, V16 bound, V16 a, V16 b) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(less.v, bound.v, _CMP_LT_OQ), b.v, a.v)};
@@ -98,12 +96,12 @@ struct V16 {
 };
 
 // Applies an expression in i to each part of a new V16.
-#define HEADRACE_EACH(expression)         \
-  V16 out_;                               \
-  HEADRACE_UNROLL                         \
-  for (int i = 0; i < kParts; ++i) {      \
-    out_.v[i] = (expression);             \
-  }                                       \
+#define HEADRACE_EACH(expression)    \
+  V16 out_;                          \
+  HEADRACE_UNROLL                    \
+  for (int i = 0; i < kParts; ++i) { \
+    out_.v[i] = (expression);        \
+  }                                  \
   return out_
 
 HEADRACE_INLINE V16 zero() { HEADRACE_EACH(HEADRACE_PART(setzero)()); }
@@ -142,9 +140,8 @@ HEADRACE_INLINE V16 select_less(V16 less, V16 bound, V16 a, V16 b) {
   HEADRACE_EACH(_mm256_blendv_ps(b.v[i], a.v[i], _mm256_cmp_ps(less.v[i], bound.v[i], _CMP_LT_OQ)));
 }
 HEADRACE_INLINE V16 scale_exponent(V16 a, V16 n) {
-  HEADRACE_EACH(_mm256_mul_ps(
-      a.v[i], _mm256_castsi256_ps(_mm256_slli_epi32(
-                  _mm256_add_epi32(_mm256_cvtps_epi32(n.v[i]), _mm256_set1_epi32(127)), 23))));
+  HEADRACE_EACH(_mm256_mul_ps(a.v[i], _mm256_castsi256_ps(_mm256_slli_epi32(
+                                          _mm256_add_epi32(_mm256_cvtps_epi32(n.v[i]), _mm256_set1_epi32(127)), 23))));
 }
 HEADRACE_INLINE V16 keep_lanes(V16 a, int begin, int end, float other) {
   const __m256i first = _mm256_set1_epi32(begin - 1), last = _mm256_set1_epi32(end);
@@ -170,12 +167,12 @@ HEADRACE_INLINE V16 load_f16(const uint16_t* p) {
   HEADRACE_EACH(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * kWidth))));
 }
 HEADRACE_INLINE V16 load_bf16(const uint16_t* p) {
-  HEADRACE_EACH(_mm256_castsi256_ps(_mm256_slli_epi32(
-      _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * kWidth))), 16)));
+  HEADRACE_EACH(_mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * kWidth))), 16)));
 }
 HEADRACE_INLINE V16 load_i8(const int8_t* p) {
-  HEADRACE_EACH(_mm256_cvtepi32_ps(
-      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i * kWidth)))));
+  HEADRACE_EACH(
+      _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i * kWidth)))));
 }
 HEADRACE_INLINE void store_f16(uint16_t* p, V16 a) {
   HEADRACE_UNROLL
@@ -189,8 +186,8 @@ HEADRACE_INLINE V16 select_less(V16 less, V16 bound, V16 a, V16 b) {
   HEADRACE_EACH(_mm_blendv_ps(b.v[i], a.v[i], _mm_cmplt_ps(less.v[i], bound.v[i])));
 }
 HEADRACE_INLINE V16 scale_exponent(V16 a, V16 n) {
-  HEADRACE_EACH(_mm_mul_ps(a.v[i], _mm_castsi128_ps(_mm_slli_epi32(
-                                       _mm_add_epi32(_mm_cvtps_epi32(n.v[i]), _mm_set1_epi32(127)), 23))));
+  HEADRACE_EACH(_mm_mul_ps(
+      a.v[i], _mm_castsi128_ps(_mm_slli_epi32(_mm_add_epi32(_mm_cvtps_epi32(n.v[i]), _mm_set1_epi32(127)), 23))));
 }
 HEADRACE_INLINE V16 keep_lanes(V16 a, int begin, int end, float other) {
   const __m128i first = _mm_set1_epi32(begin - 1), last = _mm_set1_epi32(end);
@@ -203,12 +200,8 @@ HEADRACE_INLINE V16 keep_lanes(V16 a, int begin, int end, float other) {
   }
   return out;
 }
-HEADRACE_INLINE __m128 halve_add(V16 a) {
-  return _mm_add_ps(_mm_add_ps(a.v[0], a.v[1]), _mm_add_ps(a.v[2], a.v[3]));
-}
-HEADRACE_INLINE __m128 halve_max(V16 a) {
-  return _mm_max_ps(_mm_max_ps(a.v[0], a.v[1]), _mm_max_ps(a.v[2], a.v[3]));
-}
+HEADRACE_INLINE __m128 halve_add(V16 a) { return _mm_add_ps(_mm_add_ps(a.v[0], a.v[1]), _mm_add_ps(a.v[2], a.v[3])); }
+HEADRACE_INLINE __m128 halve_max(V16 a) { return _mm_max_ps(_mm_max_ps(a.v[0], a.v[1]), _mm_max_ps(a.v[2], a.v[3])); }
 // The exponent is rebased by a multiplication, which also normalises subnormals.
 HEADRACE_INLINE __m128 widen_f16(const uint16_t* p) {
   const __m128i bits = _mm_cvtepu16_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
@@ -221,8 +214,8 @@ HEADRACE_INLINE __m128 widen_f16(const uint16_t* p) {
 }
 HEADRACE_INLINE V16 load_f16(const uint16_t* p) { HEADRACE_EACH(widen_f16(p + i * kWidth)); }
 HEADRACE_INLINE V16 load_bf16(const uint16_t* p) {
-  HEADRACE_EACH(_mm_castsi128_ps(_mm_slli_epi32(
-      _mm_cvtepu16_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i * kWidth))), 16)));
+  HEADRACE_EACH(_mm_castsi128_ps(
+      _mm_slli_epi32(_mm_cvtepu16_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i * kWidth))), 16)));
 }
 HEADRACE_INLINE __m128 widen_i8(const int8_t* p) {
   int32_t four;

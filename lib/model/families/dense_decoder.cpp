@@ -65,12 +65,8 @@ Result<int64_t> sized(const ConfigReader& config, const char* key, int64_t high,
 
 }  // namespace
 
-GqaAttention& gqa(LayerSpec& layer) {
-  return std::get<GqaAttention>(layer.attention);
-}
-DenseFeedForward& dense(LayerSpec& layer) {
-  return std::get<DenseFeedForward>(layer.feed_forward);
-}
+GqaAttention& gqa(LayerSpec& layer) { return std::get<GqaAttention>(layer.attention); }
+DenseFeedForward& dense(LayerSpec& layer) { return std::get<DenseFeedForward>(layer.feed_forward); }
 
 Result<ModelSpec> read_dense_config(const ConfigReader& config, const DenseDefaults& defaults) {
   HEADRACE_RETURN_IF_ERROR(refuse_other_computations(config));
@@ -79,10 +75,8 @@ Result<ModelSpec> read_dense_config(const ConfigReader& config, const DenseDefau
   HEADRACE_ASSIGN_OR_RETURN(sizes.hidden_size, sized(config, "hidden_size", kMaxSize, defaults.hidden_size));
   HEADRACE_ASSIGN_OR_RETURN(sizes.intermediate_size,
                             sized(config, "intermediate_size", kMaxSize, defaults.intermediate_size));
-  HEADRACE_ASSIGN_OR_RETURN(sizes.num_layers,
-                            sized(config, "num_hidden_layers", kMaxLayers, defaults.num_layers));
-  HEADRACE_ASSIGN_OR_RETURN(sizes.num_heads,
-                            sized(config, "num_attention_heads", kMaxSize, defaults.num_heads));
+  HEADRACE_ASSIGN_OR_RETURN(sizes.num_layers, sized(config, "num_hidden_layers", kMaxLayers, defaults.num_layers));
+  HEADRACE_ASSIGN_OR_RETURN(sizes.num_heads, sized(config, "num_attention_heads", kMaxSize, defaults.num_heads));
   const int64_t kv_default = defaults.num_kv_heads == -1 ? sizes.num_heads : defaults.num_kv_heads;
   HEADRACE_ASSIGN_OR_RETURN(sizes.num_kv_heads, sized(config, "num_key_value_heads", kMaxSize, kv_default));
   if (sizes.num_heads % sizes.num_kv_heads != 0) {
@@ -99,9 +93,8 @@ Result<ModelSpec> read_dense_config(const ConfigReader& config, const DenseDefau
     HEADRACE_ASSIGN_OR_RETURN(sizes.head_dim,
                               sized(config, "head_dim", kMaxSize, std::max<int64_t>(defaults.head_dim, 0)));
   }
-  HEADRACE_ASSIGN_OR_RETURN(
-      sizes.max_position_embeddings,
-      sized(config, "max_position_embeddings", kMaxPositions, defaults.max_position_embeddings));
+  HEADRACE_ASSIGN_OR_RETURN(sizes.max_position_embeddings,
+                            sized(config, "max_position_embeddings", kMaxPositions, defaults.max_position_embeddings));
   HEADRACE_ASSIGN_OR_RETURN(sizes.norm_eps, config.number_or("rms_norm_eps", defaults.norm_eps));
   ModelSpec spec = make_dense_spec(sizes);
   HEADRACE_ASSIGN_OR_RETURN(spec.head.tied, config.boolean_or("tie_word_embeddings", defaults.tied));
@@ -181,12 +174,9 @@ Status refuse_other_computations(const GgufReader& gguf) {
   if (experts > 0)
     return unsupported(gguf.key("expert_count"), "a mixture of {} experts is not supported here", experts);
   HEADRACE_ASSIGN_OR_RETURN(const bool causal, gguf.file().get_bool_or(gguf.key("attention.causal"), true));
-  if (!causal)
-    return unsupported(gguf.key("attention.causal"), "attention to later positions is not supported");
-  HEADRACE_ASSIGN_OR_RETURN(const bool parallel,
-                            gguf.file().get_bool_or(gguf.key("use_parallel_residual"), false));
-  if (parallel)
-    return unsupported(gguf.key("use_parallel_residual"), "parallel residuals are not supported here");
+  if (!causal) return unsupported(gguf.key("attention.causal"), "attention to later positions is not supported");
+  HEADRACE_ASSIGN_OR_RETURN(const bool parallel, gguf.file().get_bool_or(gguf.key("use_parallel_residual"), false));
+  if (parallel) return unsupported(gguf.key("use_parallel_residual"), "parallel residuals are not supported here");
   return {};
 }
 
@@ -221,11 +211,9 @@ Result<ModelSpec> read_dense_gguf(const GgufReader& gguf) {
     return malformed("token_embd.weight", "shape [{}] is no embedding table", fmt::join(table->shape, ", "));
   }
   sizes.vocab_size = static_cast<int64_t>(table->shape[0]);
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t stated,
-                            gguf.integer_or("vocab_size", 1, kMaxSize, sizes.vocab_size));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t stated, gguf.integer_or("vocab_size", 1, kMaxSize, sizes.vocab_size));
   if (stated != sizes.vocab_size) {
-    return malformed(gguf.key("vocab_size"), "{}, but token_embd.weight has {} rows", stated,
-                     sizes.vocab_size);
+    return malformed(gguf.key("vocab_size"), "{}, but token_embd.weight has {} rows", stated, sizes.vocab_size);
   }
   HEADRACE_ASSIGN_OR_RETURN(sizes.hidden_size, gguf.integer("embedding_length", 1, kMaxSize));
   HEADRACE_ASSIGN_OR_RETURN(sizes.num_layers, gguf.integer("block_count", 1, kMaxLayers));
@@ -248,8 +236,7 @@ Result<ModelSpec> read_dense_gguf(const GgufReader& gguf) {
   HEADRACE_ASSIGN_OR_RETURN(const int64_t value_dim,
                             gguf.integer_or("attention.value_length", 1, kMaxSize, sizes.head_dim));
   if (value_dim != sizes.head_dim) {
-    return unsupported(gguf.key("attention.value_length"), "{} differs from the keys' {}", value_dim,
-                       sizes.head_dim);
+    return unsupported(gguf.key("attention.value_length"), "{} differs from the keys' {}", value_dim, sizes.head_dim);
   }
   HEADRACE_ASSIGN_OR_RETURN(sizes.max_position_embeddings, gguf.integer("context_length", 1, kMaxPositions));
   if (!gguf.has("attention.layer_norm_rms_epsilon"))
@@ -280,8 +267,8 @@ Result<ModelSpec> read_dense_gguf(const GgufReader& gguf) {
   HEADRACE_ASSIGN_OR_RETURN(const int64_t eos, file.get_i64_or("tokenizer.ggml.eos_token_id", -1));
   for (const auto& [name, id] : {std::pair("bos", bos), std::pair("eos", eos)}) {
     if (id < -1 || id >= sizes.vocab_size) {
-      return malformed(fmt::format("tokenizer.ggml.{}_token_id", name), "{} is outside the vocabulary of {}",
-                       id, sizes.vocab_size);
+      return malformed(fmt::format("tokenizer.ggml.{}_token_id", name), "{} is outside the vocabulary of {}", id,
+                       sizes.vocab_size);
     }
   }
   spec.bos_token_id = static_cast<int32_t>(bos);
@@ -303,8 +290,7 @@ constexpr NamePair kHfLayer[] = {
     {"attention_norm", "input_layernorm"},
     {"feed_forward_norm", "post_attention_layernorm"},
 };
-constexpr NamePair kHfTop[] = {
-    {"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
+constexpr NamePair kHfTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
 // Frequencies that old checkpoints stored beside the parameters they follow from, and a copy of the table
 // when tied.
 constexpr std::string_view kHfIgnoredSuffixes[] = {"rotary_emb.inv_freq", "lm_head.weight"};
@@ -324,18 +310,13 @@ constexpr NamePair kGgufLayer[] = {
     {"post_attention_norm", "post_attention_norm"},
     {"post_feed_forward_norm", "post_ffw_norm"},
 };
-constexpr NamePair kGgufTop[] = {
-    {"embed", "token_embd"}, {"final_norm", "output_norm"}, {"lm_head", "output"}};
+constexpr NamePair kGgufTop[] = {{"embed", "token_embd"}, {"final_norm", "output_norm"}, {"lm_head", "output"}};
 // Read into the frequencies.
 constexpr std::string_view kGgufIgnoredSuffixes[] = {"rope_freqs.weight"};
 }  // namespace
 
-WeightNaming llama_hf_names(const TensorFile&) {
-  return {"model.layers.", kHfLayer, kHfTop, {}, kHfIgnoredSuffixes};
-}
+WeightNaming llama_hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTop, {}, kHfIgnoredSuffixes}; }
 
-WeightNaming dense_gguf_names() {
-  return {"blk.", kGgufLayer, kGgufTop, {}, kGgufIgnoredSuffixes};
-}
+WeightNaming dense_gguf_names() { return {"blk.", kGgufLayer, kGgufTop, {}, kGgufIgnoredSuffixes}; }
 
 }  // namespace headrace

@@ -29,8 +29,8 @@ std::vector<bool> windowed_by_pattern(size_t num_layers, int64_t pattern) {
   return windowed;
 }
 
-void set_layers(ModelSpec& spec, const std::vector<bool>& windowed, const RopeSpec& global,
-                const RopeSpec& local, int32_t window) {
+void set_layers(ModelSpec& spec, const std::vector<bool>& windowed, const RopeSpec& global, const RopeSpec& local,
+                int32_t window) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     gqa(spec.layers[i]).rope = windowed[i] ? local : global;
     gqa(spec.layers[i]).window = windowed[i] ? window : 0;
@@ -140,8 +140,7 @@ Result<std::vector<bool>> read_gguf_pattern(const GgufReader& gguf, size_t num_l
   const GgufValue* value = gguf.file().find_metadata(key);
   if (value == nullptr) return windowed_by_pattern(num_layers, kDefaultPattern);
   if (!value->is_array()) {
-    HEADRACE_ASSIGN_OR_RETURN(const int64_t pattern,
-                              gguf.integer("attention.sliding_window_pattern", 1, INT32_MAX));
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t pattern, gguf.integer("attention.sliding_window_pattern", 1, INT32_MAX));
     return windowed_by_pattern(num_layers, pattern);
   }
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<uint8_t> flags, gguf.file().get_bool_array(key));
@@ -186,8 +185,7 @@ constexpr NamePair kLayer[] = {
     {"feed_forward_norm", "pre_feedforward_layernorm"},
     {"post_feed_forward_norm", "post_feedforward_layernorm"},
 };
-constexpr NamePair kTop[] = {
-    {"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
+constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
 constexpr NamePair kWrappedTop[] = {{"embed", "language_model.model.embed_tokens"},
                                     {"final_norm", "language_model.model.norm"},
                                     {"lm_head", "language_model.lm_head"}};
@@ -198,9 +196,7 @@ constexpr std::string_view kIgnored[] = {"lm_head.weight"};
 constexpr std::string_view kVision[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
                                         "model.multi_modal_projector."};
 
-WeightNaming text_names(const TensorFile&) {
-  return {"model.layers.", kLayer, kTop, {}, kIgnored};
-}
+WeightNaming text_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
 
 // Published files and those that newer transformers writes put the text model under different prefixes.
 WeightNaming wrapped_names(const TensorFile& weights) {
@@ -216,7 +212,6 @@ const Family kGemma3TextFamily = {"gemma3",   "Gemma3ForCausalLM",     "gemma3_t
                                   "gemma3",   gemma3_text_from_config, gemma3_from_gguf,
                                   text_names, dense_gguf_names};
 const Family kGemma3Family = {
-    "gemma3", "Gemma3ForConditionalGeneration", "gemma3", "", gemma3_from_config, nullptr, wrapped_names,
-    nullptr};
+    "gemma3", "Gemma3ForConditionalGeneration", "gemma3", "", gemma3_from_config, nullptr, wrapped_names, nullptr};
 
 }  // namespace headrace

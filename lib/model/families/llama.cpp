@@ -8,8 +8,7 @@ namespace headrace {
 namespace {
 
 Status set_rope(const ConfigReader& config, ModelSpec& spec) {
-  HEADRACE_ASSIGN_OR_RETURN(const RopeConfig parameters,
-                            read_rope(config, 10000.0, spec.max_position_embeddings));
+  HEADRACE_ASSIGN_OR_RETURN(const RopeConfig parameters, read_rope(config, 10000.0, spec.max_position_embeddings));
   auto rope = make_rope(parameters.theta, gqa(spec.layers[0]).head_dim, parameters.scaling);
   if (!rope.ok()) return rope.status().within(config.place_of("rope_parameters"));
   for (LayerSpec& layer : spec.layers) gqa(layer).rope = *rope;
@@ -61,8 +60,8 @@ Result<ModelSpec> mistral_from_config(const ConfigReader& config, const TensorFi
 Result<ModelSpec> llama_from_gguf(const GgufReader& gguf) {
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf));
   spec.architecture = "llama";
-  for (const char* key : {"attention.sliding_window", "attention.sliding_window_pattern",
-                          "rope.freq_base_swa", "attn_logit_softcapping", "final_logit_softcapping"}) {
+  for (const char* key : {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa",
+                          "attn_logit_softcapping", "final_logit_softcapping"}) {
     if (gguf.has(key)) return unsupported(gguf.key(key), "not a parameter of llama models");
   }
   for (LayerSpec& layer : spec.layers) gqa(layer).rope.interleaved = true;

@@ -6,8 +6,7 @@ namespace headrace {
 
 Result<ModelSpec> read_qwen_config(const ConfigReader& config, const DenseDefaults& defaults) {
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_config(config, defaults));
-  HEADRACE_ASSIGN_OR_RETURN(const RopeConfig parameters,
-                            read_rope(config, 10000.0, spec.max_position_embeddings));
+  HEADRACE_ASSIGN_OR_RETURN(const RopeConfig parameters, read_rope(config, 10000.0, spec.max_position_embeddings));
   auto rope = make_rope(parameters.theta, gqa(spec.layers[0]).head_dim, parameters.scaling);
   if (!rope.ok()) return rope.status().within(config.place_of("rope_parameters"));
   HEADRACE_ASSIGN_OR_RETURN(const Activation activation, read_activation(config, "hidden_act", "silu"));
@@ -25,8 +24,8 @@ Result<ModelSpec> read_qwen_config(const ConfigReader& config, const DenseDefaul
     dense(spec.layers[i]).activation = activation;
     if (!windowed[i]) continue;
     if (!use_window) {
-      return malformed(config.place_of("layer_types"),
-                       "layer {} is sliding_attention, but use_sliding_window is off", i);
+      return malformed(config.place_of("layer_types"), "layer {} is sliding_attention, but use_sliding_window is off",
+                       i);
     }
     HEADRACE_ASSIGN_OR_RETURN(const int64_t window, config.integer("sliding_window", 1, 1 << 28));
     gqa(spec.layers[i]).window = static_cast<int32_t>(window);
@@ -36,8 +35,8 @@ Result<ModelSpec> read_qwen_config(const ConfigReader& config, const DenseDefaul
 
 Result<ModelSpec> read_qwen_gguf(const GgufReader& gguf) {
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf));
-  for (const char* key : {"attention.sliding_window", "attention.sliding_window_pattern",
-                          "rope.freq_base_swa", "attn_logit_softcapping", "final_logit_softcapping"}) {
+  for (const char* key : {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa",
+                          "attn_logit_softcapping", "final_logit_softcapping"}) {
     if (gguf.has(key)) return unsupported(gguf.key(key), "not a parameter of {} models", gguf.architecture());
   }
   return spec;

@@ -23,15 +23,13 @@ std::string known_names(std::string_view Family::*field) {
 Result<const Family*> find_by_config(const ConfigReader& config) {
   HEADRACE_ASSIGN_OR_RETURN(const auto architectures, config.texts("architectures"));
   HEADRACE_ASSIGN_OR_RETURN(const std::string model_type, config.text_or("model_type", ""));
-  if (architectures.size() > 1)
-    return unsupported("/architectures", "names {} architectures", architectures.size());
+  if (architectures.size() > 1) return unsupported("/architectures", "names {} architectures", architectures.size());
   if (architectures.empty() && model_type.empty()) return malformed("/architectures", "missing");
   for (const Family* family : kFamilies) {
     if (!architectures.empty() && family->hf_architecture != architectures[0]) continue;
     if (architectures.empty() && family->hf_model_type != model_type) continue;
     if (!model_type.empty() && family->hf_model_type != model_type) {
-      return malformed("/model_type", "'{}' does not go with architecture '{}'", model_type,
-                       family->hf_architecture);
+      return malformed("/model_type", "'{}' does not go with architecture '{}'", model_type, family->hf_architecture);
     }
     return family;
   }
@@ -74,8 +72,7 @@ Result<ImportedModel> import_config(const nlohmann::json& config, const TensorFi
 Result<ImportedModel> import_gguf(const GgufFile& file) {
   HEADRACE_ASSIGN_OR_RETURN(const Family* family, find_by_gguf(file));
   ImportedModel out;
-  HEADRACE_ASSIGN_OR_RETURN(out.spec,
-                            family->from_gguf(GgufReader(file, std::string(family->gguf_architecture))));
+  HEADRACE_ASSIGN_OR_RETURN(out.spec, family->from_gguf(GgufReader(file, std::string(family->gguf_architecture))));
   HEADRACE_RETURN_IF_ERROR(validate_spec(out.spec));
   HEADRACE_ASSIGN_OR_RETURN(out.weights, resolve_weights(out.spec, family->gguf_names(), file));
   return out;

@@ -34,8 +34,7 @@ class BoundArguments {
   std::vector<const Value*> values_;
 };
 
-using FilterFunction = Value (*)(Interpreter& interpreter, const Value& input,
-                                 const CallArguments& arguments);
+using FilterFunction = Value (*)(Interpreter& interpreter, const Value& input, const CallArguments& arguments);
 using TestFunction = bool (*)(Interpreter& interpreter, const Value& input, const CallArguments& arguments);
 using MethodFunction = Value (*)(Interpreter& interpreter, const Value& self, const CallArguments& arguments);
 

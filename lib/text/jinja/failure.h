@@ -19,8 +19,7 @@ struct Position {
 };
 
 inline std::string to_string(Position position) {
-  return position.line == 0 ? std::string()
-                            : fmt::format("line {}, column {}", position.line, position.column);
+  return position.line == 0 ? std::string() : fmt::format("line {}, column {}", position.line, position.column);
 }
 
 struct Failure {

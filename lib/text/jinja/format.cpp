@@ -42,21 +42,13 @@ std::string float_digits(double value, char type, std::optional<int> precision, 
   } else {
     switch (type) {
       case 'e':
-      case 'E':
-        out = to_digits(magnitude, std::chars_format::scientific, precision.value_or(6));
-        break;
+      case 'E': out = to_digits(magnitude, std::chars_format::scientific, precision.value_or(6)); break;
       case 'f':
-      case 'F':
-        out = to_digits(magnitude, std::chars_format::fixed, precision.value_or(6));
-        break;
-      case '%':
-        out = to_digits(magnitude * 100, std::chars_format::fixed, precision.value_or(6));
-        break;
+      case 'F': out = to_digits(magnitude, std::chars_format::fixed, precision.value_or(6)); break;
+      case '%': out = to_digits(magnitude * 100, std::chars_format::fixed, precision.value_or(6)); break;
       case 'g':
       case 'G':
-      case 'n':
-        out = to_digits(magnitude, std::chars_format::general, std::max(precision.value_or(6), 1));
-        break;
+      case 'n': out = to_digits(magnitude, std::chars_format::general, std::max(precision.value_or(6), 1)); break;
       default:
         if (!precision) {
           out = float_repr(magnitude);
@@ -115,16 +107,14 @@ bool is_negative(const Value& value) {
 void group_digits(std::string& digits, char separator, size_t every) {
   size_t whole = digits.find_first_not_of("0123456789abcdefABCDEF");
   if (whole == std::string::npos) whole = digits.size();
-  if (const size_t e = digits.find_first_of("eE"); every == 3 && e != std::string::npos)
-    whole = std::min(whole, e);
+  if (const size_t e = digits.find_first_of("eE"); every == 3 && e != std::string::npos) whole = std::min(whole, e);
   for (size_t at = whole; at > every;) {
     at -= every;
     digits.insert(at, 1, separator);
   }
 }
 
-void append_padded(TextBuilder& out, const StyledText& text, const Spec& spec, char default_align,
-                   uint8_t origin) {
+void append_padded(TextBuilder& out, const StyledText& text, const Spec& spec, char default_align, uint8_t origin) {
   const size_t missing = spec.width > text.length ? spec.width - text.length : 0;
   const char align = spec.align ? spec.align : default_align;
   const size_t left = align == '>' || align == '=' ? missing : align == '^' ? missing / 2 : 0;
@@ -134,8 +124,8 @@ void append_padded(TextBuilder& out, const StyledText& text, const Spec& spec, c
 }
 
 // sign + prefix + digits, padded.
-void append_number(TextBuilder& out, std::string sign, const std::string& prefix, std::string digits,
-                   const Spec& spec, uint8_t origin) {
+void append_number(TextBuilder& out, std::string sign, const std::string& prefix, std::string digits, const Spec& spec,
+                   uint8_t origin) {
   sign += prefix;
   const size_t size = sign.size() + digits.size();
   if (spec.align == '=' && spec.width > size) {
@@ -193,8 +183,8 @@ class PercentFormat {
       if (percent == std::string::npos) break;
       begin = convert(percent);
     }
-    const bool mapping = values_.is(Kind::kDict) || values_.is(Kind::kList) || values_.is_undefined() ||
-                         values_.is(Kind::kRange);
+    const bool mapping =
+        values_.is(Kind::kDict) || values_.is(Kind::kList) || values_.is_undefined() || values_.is(Kind::kRange);
     if (next_ < arguments_.size() && !mapping) fail("not all arguments converted during string formatting");
     StyledText result = out_.finish();
     result.markup = text_.markup;
@@ -251,8 +241,7 @@ class PercentFormat {
     if (at < format.size() && format[at] == '*') {
       const int64_t width = take_integer();
       if (width < 0) left = true;
-      const uint64_t size =
-          width < 0 ? uint64_t{0} - static_cast<uint64_t>(width) : static_cast<uint64_t>(width);
+      const uint64_t size = width < 0 ? uint64_t{0} - static_cast<uint64_t>(width) : static_cast<uint64_t>(width);
       spec.width = size;
       ++at;
     } else {
@@ -292,8 +281,7 @@ class PercentFormat {
           text = value.text();
         } else if (value.is_integer()) {
           const int64_t code = value.as_int();
-          if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
-            fail("%c arg not in range(0x110000)");
+          if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("%c arg not in range(0x110000)");
           std::string bytes;
           utf8_append(bytes, static_cast<char32_t>(code));
           text = plain_text(std::move(bytes), kContent);
@@ -324,9 +312,9 @@ class PercentFormat {
     std::string digits, prefix;
     bool negative = is_negative(value);
     if (!integral) {
-      digits = float_digits(value.as_double(), type,
-                            precision_ ? std::optional<int>(checked_precision(*precision_)) : std::nullopt,
-                            spec.alternate);
+      digits =
+          float_digits(value.as_double(), type,
+                       precision_ ? std::optional<int>(checked_precision(*precision_)) : std::nullopt, spec.alternate);
       if (!std::isfinite(value.as_double()) && spec.align == '=') {
         spec.fill = " ";
         spec.align = '>';
@@ -334,8 +322,7 @@ class PercentFormat {
     } else {
       Value whole = value;
       if (value.is(Kind::kFloat)) {
-        if (type == 'o' || type == 'x' || type == 'X')
-          fail("%{} format: an integer is required, not float", type);
+        if (type == 'o' || type == 'x' || type == 'X') fail("%{} format: an integer is required, not float", type);
         const double truncated = std::trunc(value.as_double());
         if (!(std::fabs(truncated) < 0x1p63)) fail("the integer needs more than 64 bits");
         whole = Value::integer(static_cast<int64_t>(truncated));
@@ -407,8 +394,7 @@ void append_formatted(TextBuilder& out, const Value& value, std::string_view tex
   if (text.empty()) return append_str(out, value);
   Spec spec = parse_spec(text);
   if (value.is_string()) {
-    if (spec.type != '\0' && spec.type != 's')
-      fail("Unknown format code '{}' for object of type 'str'", spec.type);
+    if (spec.type != '\0' && spec.type != 's') fail("Unknown format code '{}' for object of type 'str'", spec.type);
     if (spec.sign != '-') fail("Sign not allowed in string format specifier");
     if (spec.align == '=' && !spec.zero) fail("'=' alignment not allowed in string format specifier");
     if (spec.align == '=') spec.align = '<';
@@ -420,8 +406,7 @@ void append_formatted(TextBuilder& out, const Value& value, std::string_view tex
   if (!value.is_number()) fail("unsupported format string passed to {}.__format__", type_name(value));
   const uint8_t number_origin = static_cast<uint8_t>(origin | (value.content() ? kContent : kTrusted));
   const std::string_view float_types = "eEfFgG%";
-  const bool as_float =
-      value.is(Kind::kFloat) || (spec.type && float_types.find(spec.type) != std::string_view::npos);
+  const bool as_float = value.is(Kind::kFloat) || (spec.type && float_types.find(spec.type) != std::string_view::npos);
   std::string digits, prefix;
   size_t every = 3;
   if (as_float) {
@@ -435,28 +420,19 @@ void append_formatted(TextBuilder& out, const Value& value, std::string_view tex
     switch (spec.type) {
       case '\0':
       case 'd':
-      case 'n':
-        break;
-      case 'b':
-        base = 2;
-        break;
-      case 'o':
-        base = 8;
-        break;
+      case 'n': break;
+      case 'b': base = 2; break;
+      case 'o': base = 8; break;
       case 'x':
-      case 'X':
-        base = 16;
-        break;
+      case 'X': base = 16; break;
       case 'c': {
         const int64_t code = value.as_int();
-        if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
-          fail("%c arg not in range(0x110000)");
+        if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("%c arg not in range(0x110000)");
         std::string bytes;
         utf8_append(bytes, static_cast<char32_t>(code));
         return append_padded(out, plain_text(std::move(bytes), kContent), spec, '<', origin);
       }
-      default:
-        fail("Unknown format code '{}' for object of type 'int'", spec.type);
+      default: fail("Unknown format code '{}' for object of type 'int'", spec.type);
     }
     digits = integer_digits(magnitude_of(value), base, spec.type == 'X');
     if (base != 10) every = 4;
@@ -592,8 +568,7 @@ class BraceFormat {
         if (end == std::string::npos || end == at + 1) fail("Missing ']' in format string");
         const std::string key = name.substr(at + 1, end - at - 1);
         const bool index = key.size() < 18 && key.find_first_not_of("0123456789") == std::string::npos;
-        value = interpreter_.item(
-            value, index ? Value::integer(std::stoll(key)) : make_string(heap_, key, kTrusted));
+        value = interpreter_.item(value, index ? Value::integer(std::stoll(key)) : make_string(heap_, key, kTrusted));
         at = end + 1;
       } else {
         fail("Only '.' or '[' may follow ']' in format field specifier");

@@ -45,8 +45,7 @@ void fill_dict(Heap& heap, DictObject& dict, std::string_view function, const Ca
     } else {
       for (const Value& pair : iterate(heap, source)) {
         const Values items = iterate(heap, pair);
-        if (items.size() != 2)
-          fail("dictionary update sequence element has length {}; 2 is required", items.size());
+        if (items.size() != 2) fail("dictionary update sequence element has length {}; 2 is required", items.size());
         dict.set(items[0], items[1]);
       }
     }
@@ -110,8 +109,7 @@ Value Interpreter::call_function(const std::string& name, const CallArguments& a
     if (!bound[0]->is_string()) fail("strftime() argument 1 must be str, not {}", type_name(*bound[0]));
     if (!clock_) fail("the template asks for the time (strftime_now), and no clock was given");
     const std::string text = clock_(bound[0]->bytes());
-    if (utf8_invalid_offset(text) != std::string::npos)
-      fail("strftime_now gave a text that is not valid UTF-8");
+    if (utf8_invalid_offset(text) != std::string::npos) fail("strftime_now gave a text that is not valid UTF-8");
     return make_string(heap_, text, bound[0]->text().origins());
   }
   if (name == "cycler") {

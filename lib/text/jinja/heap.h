@@ -42,8 +42,7 @@ class Heap {
   }
 
   void check_string(size_t bytes) const {
-    if (bytes > limits_.max_string_bytes)
-      exhausted("a text would be longer than {} bytes", limits_.max_string_bytes);
+    if (bytes > limits_.max_string_bytes) exhausted("a text would be longer than {} bytes", limits_.max_string_bytes);
   }
 
   void charge(size_t bytes) {

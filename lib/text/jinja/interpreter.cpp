@@ -90,9 +90,7 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
   heap_.check_stack();
   position_ = stmt.position;
   switch (stmt.kind) {
-    case StmtKind::kData:
-      out_->append(stmt.text);
-      return Flow::kNormal;
+    case StmtKind::kData: out_->append(stmt.text); return Flow::kNormal;
     case StmtKind::kOutput: {
       const Value value = eval(*stmt.expressions[0]);
       append_str(*out_, value);
@@ -102,8 +100,7 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
       for (size_t i = 0; i < stmt.expressions.size(); ++i)
         if (truthy(heap_, eval(*stmt.expressions[i]))) return run(stmt.bodies[i]);
       return stmt.bodies.size() > stmt.expressions.size() ? run(stmt.bodies.back()) : Flow::kNormal;
-    case StmtKind::kFor:
-      return run_for(stmt, eval(*stmt.expressions[0]), 0);
+    case StmtKind::kFor: return run_for(stmt, eval(*stmt.expressions[0]), 0);
     case StmtKind::kSet: {
       const Value value = eval(*stmt.expressions[0]);
       assign(*stmt.targets[0], value);
@@ -127,9 +124,7 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
       }
       return Flow::kNormal;
     }
-    case StmtKind::kMacro:
-      scope_->set(stmt.symbol, make_macro(stmt, stmt.name));
-      return Flow::kNormal;
+    case StmtKind::kMacro: scope_->set(stmt.symbol, make_macro(stmt, stmt.name)); return Flow::kNormal;
     case StmtKind::kCallBlock: {
       const Value caller = make_macro(stmt, "caller");
       const Value value = eval_call(*stmt.expressions[0], &caller);
@@ -151,10 +146,8 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
       out_->append(text, kGenerated);
       return Flow::kNormal;
     }
-    case StmtKind::kBreak:
-      return Flow::kBreak;
-    case StmtKind::kContinue:
-      return Flow::kContinue;
+    case StmtKind::kBreak: return Flow::kBreak;
+    case StmtKind::kContinue: return Flow::kContinue;
   }
   return Flow::kNormal;
 }
@@ -265,8 +258,7 @@ Value Interpreter::loop_attribute(const Value& value, const std::string& name) {
   if (name == "length") return Value::integer(loop_length(loop));
   if (name == "revindex") return Value::integer(loop_length(loop) - loop.index0);
   if (name == "revindex0") return Value::integer(loop_length(loop) - loop.index0 - 1);
-  if (name == "previtem")
-    return loop.previous ? *loop.previous : make_undefined(heap_, "there is no previous item");
+  if (name == "previtem") return loop.previous ? *loop.previous : make_undefined(heap_, "there is no previous item");
   if (name == "last" || name == "nextitem") {
     if (!loop.after) loop.after = fetch(loop);
     if (name == "last") return Value::boolean(!loop.after);
@@ -282,9 +274,7 @@ Value Interpreter::loop_attribute(const Value& value, const std::string& name) {
 
 void Interpreter::assign(const Expr& target, const Value& value) {
   switch (target.kind) {
-    case ExprKind::kName:
-      scope_->set(target.symbol, value);
-      return;
+    case ExprKind::kName: scope_->set(target.symbol, value); return;
     case ExprKind::kNamespaceAttribute: {
       const Value holder = eval_name(target);
       position_ = target.position;
@@ -327,19 +317,15 @@ Value Interpreter::eval(const Expr& expr) {
   heap_.step();
   heap_.check_stack();
   switch (expr.kind) {
-    case ExprKind::kConstant:
-      return expr.value;
-    case ExprKind::kName:
-      return eval_name(expr);
-    case ExprKind::kNamespaceAttribute:
-      break;
+    case ExprKind::kConstant: return expr.value;
+    case ExprKind::kName: return eval_name(expr);
+    case ExprKind::kNamespaceAttribute: break;
     case ExprKind::kTuple:
     case ExprKind::kList: {
       Values items;
       items.reserve(expr.operands.size());
       for (const ExprPtr& operand : expr.operands) items.push_back(eval(*operand));
-      return make_sequence(heap_, expr.kind == ExprKind::kTuple ? Kind::kTuple : Kind::kList,
-                           std::move(items));
+      return make_sequence(heap_, expr.kind == ExprKind::kTuple ? Kind::kTuple : Kind::kList, std::move(items));
     }
     case ExprKind::kDict: {
       auto dict = std::make_shared<DictObject>();
@@ -362,16 +348,11 @@ Value Interpreter::eval(const Expr& expr) {
       position_ = expr.position;
       return item(object, key);
     }
-    case ExprKind::kSlice:
-      return eval_slice(expr);
-    case ExprKind::kCall:
-      return eval_call(expr, nullptr);
-    case ExprKind::kFilter:
-      return eval_filter(expr, nullptr);
-    case ExprKind::kTest:
-      return Value::boolean(eval_test(expr));
-    case ExprKind::kNot:
-      return Value::boolean(!truthy(heap_, eval(*expr.operands[0])));
+    case ExprKind::kSlice: return eval_slice(expr);
+    case ExprKind::kCall: return eval_call(expr, nullptr);
+    case ExprKind::kFilter: return eval_filter(expr, nullptr);
+    case ExprKind::kTest: return Value::boolean(eval_test(expr));
+    case ExprKind::kNot: return Value::boolean(!truthy(heap_, eval(*expr.operands[0])));
     case ExprKind::kNegative:
     case ExprKind::kPositive: {
       const Value value = eval(*expr.operands[0]);
@@ -387,8 +368,7 @@ Value Interpreter::eval(const Expr& expr) {
     case ExprKind::kConditional:
       if (truthy(heap_, eval(*expr.operands[1]))) return eval(*expr.operands[0]);
       if (expr.operands[2]) return eval(*expr.operands[2]);
-      return make_undefined(heap_,
-                            "the inline if-expression evaluated to false and no else section was defined");
+      return make_undefined(heap_, "the inline if-expression evaluated to false and no else section was defined");
     case ExprKind::kConcat: {
       TextBuilder builder(heap_);
       for (const ExprPtr& operand : expr.operands) {
@@ -404,8 +384,7 @@ Value Interpreter::eval(const Expr& expr) {
       position_ = expr.position;
       return binary_operation(heap_, expr.binary, left, right);
     }
-    case ExprKind::kCompare:
-      return eval_compare(expr);
+    case ExprKind::kCompare: return eval_compare(expr);
   }
   fail("this can't be evaluated");
 }
@@ -427,18 +406,10 @@ Value Interpreter::eval_compare(const Expr& expr) {
     position_ = expr.position;
     bool holds = false;
     switch (expr.compares[i]) {
-      case CompareOp::kEq:
-        holds = equal(heap_, left, right);
-        break;
-      case CompareOp::kNe:
-        holds = !equal(heap_, left, right);
-        break;
-      case CompareOp::kIn:
-        holds = contains(heap_, right, left);
-        break;
-      case CompareOp::kNotIn:
-        holds = !contains(heap_, right, left);
-        break;
+      case CompareOp::kEq: holds = equal(heap_, left, right); break;
+      case CompareOp::kNe: holds = !equal(heap_, left, right); break;
+      case CompareOp::kIn: holds = contains(heap_, right, left); break;
+      case CompareOp::kNotIn: holds = !contains(heap_, right, left); break;
       default: {
         const auto result = order(heap_, left, right);
         if (!result) break;
@@ -552,8 +523,7 @@ Value Interpreter::method(const Value& self, const MethodEntry& entry) {
 
 std::optional<Value> Interpreter::python_attribute(const Value& object, const std::string& name) {
   switch (object.kind()) {
-    case Kind::kUndefined:
-      fail_undefined(object);
+    case Kind::kUndefined: fail_undefined(object);
     case Kind::kString:
       if (const MethodEntry* entry = find_string_method(name)) return method(object, *entry);
       return std::nullopt;
@@ -564,17 +534,15 @@ std::optional<Value> Interpreter::python_attribute(const Value& object, const st
         if (name == "grouper") return object.items()[0];
         if (name == "list") return object.items()[1];
       }
-      if (const MethodEntry* entry = find_container_method(object.kind(), name))
-        return method(object, *entry);
+      if (const MethodEntry* entry = find_container_method(object.kind(), name)) return method(object, *entry);
       if (is_forbidden_method(object.kind(), name))
-        return make_undefined(heap_, fmt::format("access to attribute '{}' of '{}' object is unsafe.", name,
-                                                 type_name(object)));
+        return make_undefined(
+            heap_, fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, type_name(object)));
       return std::nullopt;
     case Kind::kNamespace:
       if (const Value* value = object.as<NamespaceObject>().attributes.find(name)) return *value;
       return std::nullopt;
-    case Kind::kLoop:
-      return loop_attribute(object, name);
+    case Kind::kLoop: return loop_attribute(object, name);
     case Kind::kCallable: {
       auto& callee = object.as<CallableObject>();
       if (callee.what == CallableObject::What::kMacro && name == "name")
@@ -586,8 +554,7 @@ std::optional<Value> Interpreter::python_attribute(const Value& object, const st
       }
       return std::nullopt;
     }
-    default:
-      return std::nullopt;
+    default: return std::nullopt;
   }
 }
 
@@ -600,8 +567,7 @@ std::optional<Value> Interpreter::python_item(const Value& object, const Value& 
     return static_cast<size_t>(at < 0 ? at + size : at);
   };
   switch (object.kind()) {
-    case Kind::kUndefined:
-      fail_undefined(object);
+    case Kind::kUndefined: fail_undefined(object);
     case Kind::kString: {
       const StyledText& text = object.text();
       const auto at = index(text.length);
@@ -632,8 +598,7 @@ std::optional<Value> Interpreter::python_item(const Value& object, const Value& 
       const Value* value = object.as<DictObject>().find(key);
       return value ? std::optional<Value>(*value) : std::nullopt;
     }
-    default:
-      return std::nullopt;
+    default: return std::nullopt;
   }
 }
 
@@ -656,8 +621,7 @@ Value Interpreter::item(const Value& object, const Value& key) {
   if (auto value = python_item(object, key)) return *value;
   if (key.is_string()) {
     if (auto value = python_attribute(object, key.bytes())) return *value;
-    return make_undefined(heap_,
-                          fmt::format("{} has no attribute '{}'", describe_object(object), key.bytes()));
+    return make_undefined(heap_, fmt::format("{} has no attribute '{}'", describe_object(object), key.bytes()));
   }
   if (key.is_undefined()) fail_undefined(key);
   return make_undefined(heap_, fmt::format("{} has no element {}", describe_object(object),
@@ -673,8 +637,7 @@ Value Interpreter::attribute_path(const Value& object, const Value& path, const 
   };
   if (path.is_none()) return value;
   if (!path.is_string()) {
-    if (!path.is_integer())
-      fail("an attribute's name must be a string or an integer, not '{}'", type_name(path));
+    if (!path.is_integer()) fail("an attribute's name must be a string or an integer, not '{}'", type_name(path));
     step(path);
     return value;
   }
@@ -682,8 +645,7 @@ Value Interpreter::attribute_path(const Value& object, const Value& path, const 
   for (size_t begin = 0; begin <= names.size();) {
     const size_t end = std::min(names.find('.', begin), names.size());
     const std::string part = names.substr(begin, end - begin);
-    const bool number =
-        !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == std::string::npos;
+    const bool number = !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == std::string::npos;
     step(number ? Value::integer(std::stoll(part)) : make_string(heap_, part, kTrusted));
     begin = end + 1;
   }
@@ -747,8 +709,7 @@ Value Interpreter::call_macro(const CallableObject& macro, const CallArguments& 
   }
   if ((stmt.uses_caller || stmt.explicit_caller) && !has_caller) {
     auto caller = take("caller");
-    scope->set(template_.caller_symbol,
-               caller ? std::move(*caller) : make_undefined(heap_, "No caller defined"));
+    scope->set(template_.caller_symbol, caller ? std::move(*caller) : make_undefined(heap_, "No caller defined"));
   }
   if (stmt.uses_kwargs) {
     auto dict = std::make_shared<DictObject>();
@@ -787,12 +748,9 @@ Value Interpreter::call(const Value& callee, const CallArguments& arguments) {
   if (!callee.is(Kind::kCallable)) fail("'{}' object is not callable", type_name(callee));
   auto& object = callee.as<CallableObject>();
   switch (object.what) {
-    case CallableObject::What::kMacro:
-      return call_macro(object, arguments);
-    case CallableObject::What::kFunction:
-      return call_function(object.name, arguments);
-    case CallableObject::What::kMethod:
-      return object.method->function(*this, object.self, arguments);
+    case CallableObject::What::kMacro: return call_macro(object, arguments);
+    case CallableObject::What::kFunction: return call_function(object.name, arguments);
+    case CallableObject::What::kMethod: return object.method->function(*this, object.self, arguments);
     case CallableObject::What::kLoopCycle: {
       if (arguments.positional.empty()) fail("no items for cycling given");
       const auto at = static_cast<uint64_t>(object.self.as<LoopObject>().index0);
@@ -813,15 +771,12 @@ Value Interpreter::call(const Value& callee, const CallArguments& arguments) {
       cycler.next = (cycler.next + 1) % cycler.items.size();
       return value;
     }
-    case CallableObject::What::kCyclerReset:
-      object.self.as<CallableObject>().next = 0;
-      return Value();
+    case CallableObject::What::kCyclerReset: object.self.as<CallableObject>().next = 0; return Value();
     case CallableObject::What::kJoiner:
       if (object.next++ == 0) return make_string(heap_, "", kTrusted);
       return object.items[0];
     case CallableObject::What::kLoop:
-    case CallableObject::What::kCycler:
-      break;
+    case CallableObject::What::kCycler: break;
   }
   fail("'{}' object is not callable", object.name);
 }

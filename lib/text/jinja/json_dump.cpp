@@ -17,22 +17,12 @@ class Dumper {
     heap_.check_stack();
     heap_.check_string(out.size());
     switch (value.kind()) {
-      case Kind::kNone:
-        out += "null";
-        return;
-      case Kind::kBool:
-        out += value.as_bool() ? "true" : "false";
-        return;
+      case Kind::kNone: out += "null"; return;
+      case Kind::kBool: out += value.as_bool() ? "true" : "false"; return;
       case Kind::kInt:
-      case Kind::kBigUint:
-        out += repr(heap_, value);
-        return;
-      case Kind::kFloat:
-        out += number(value.as_double());
-        return;
-      case Kind::kString:
-        quote(value.bytes());
-        return;
+      case Kind::kBigUint: out += repr(heap_, value); return;
+      case Kind::kFloat: out += number(value.as_double()); return;
+      case Kind::kString: quote(value.bytes()); return;
       case Kind::kList:
       case Kind::kTuple: {
         const Values& items = value.items();
@@ -50,11 +40,8 @@ class Dumper {
         out += ']';
         return;
       }
-      case Kind::kDict:
-        dump_dict(value.as<DictObject>(), level);
-        return;
-      default:
-        fail("Object of type {} is not JSON serializable", type_name(value));
+      case Kind::kDict: dump_dict(value.as<DictObject>(), level); return;
+      default: fail("Object of type {} is not JSON serializable", type_name(value));
     }
   }
 
@@ -120,19 +107,13 @@ class Dumper {
 
   void dump_key(const Value& key) {
     switch (key.kind()) {
-      case Kind::kString:
-        return quote(key.bytes());
-      case Kind::kNone:
-        return quote("null");
-      case Kind::kBool:
-        return quote(key.as_bool() ? "true" : "false");
+      case Kind::kString: return quote(key.bytes());
+      case Kind::kNone: return quote("null");
+      case Kind::kBool: return quote(key.as_bool() ? "true" : "false");
       case Kind::kInt:
-      case Kind::kBigUint:
-        return quote(repr(heap_, key));
-      case Kind::kFloat:
-        return quote(number(key.as_double()));
-      default:
-        fail("keys must be str, int, float, bool or None, not {}", type_name(key));
+      case Kind::kBigUint: return quote(repr(heap_, key));
+      case Kind::kFloat: return quote(number(key.as_double()));
+      default: fail("keys must be str, int, float, bool or None, not {}", type_name(key));
     }
   }
 
@@ -143,27 +124,13 @@ class Dumper {
       size_t size = 0;
       const char32_t c = utf8_at(bytes, at, size);
       switch (c) {
-        case U'"':
-          out += "\\\"";
-          break;
-        case U'\\':
-          out += "\\\\";
-          break;
-        case U'\n':
-          out += "\\n";
-          break;
-        case U'\r':
-          out += "\\r";
-          break;
-        case U'\t':
-          out += "\\t";
-          break;
-        case U'\f':
-          out += "\\f";
-          break;
-        case U'\b':
-          out += "\\b";
-          break;
+        case U'"': out += "\\\""; break;
+        case U'\\': out += "\\\\"; break;
+        case U'\n': out += "\\n"; break;
+        case U'\r': out += "\\r"; break;
+        case U'\t': out += "\\t"; break;
+        case U'\f': out += "\\f"; break;
+        case U'\b': out += "\\b"; break;
         default: {
           const auto code = static_cast<uint32_t>(c);
           if (code >= 0x20 && (code < 0x7F || !style_.ensure_ascii)) {

@@ -165,8 +165,7 @@ class Lexer {
   }
 
   void lex_raw(size_t tag, size_t inside) {
-    for (size_t open = source_.find("{%", inside); open != std::string::npos;
-         open = source_.find("{%", open + 2)) {
+    for (size_t open = source_.find("{%", inside); open != std::string::npos; open = source_.find("{%", open + 2)) {
       const char sign = sign_at(open + 2);
       size_t at = skip_space(open + 2 + (sign ? 1 : 0));
       if (!starts(at, "endraw")) continue;
@@ -265,8 +264,7 @@ class Lexer {
         is_float = true;
       }
       if (end < source_.size() && (source_[end] == 'e' || source_[end] == 'E')) {
-        const size_t sign =
-            end + 1 < source_.size() && (source_[end + 1] == '+' || source_[end + 1] == '-') ? 1 : 0;
+        const size_t sign = end + 1 < source_.size() && (source_[end + 1] == '+' || source_[end + 1] == '-') ? 1 : 0;
         if (end + 1 + sign < source_.size() && is_digit(source_[end + 1 + sign])) {
           end = digits_end(end + 1 + sign, decimal);
           is_float = true;
@@ -333,8 +331,7 @@ class Lexer {
       } else if (c >= '0' && c <= '7') {
         uint32_t value = 0;
         size_t digits = 0;
-        while (digits < 3 && i + digits < source_.size() && source_[i + digits] >= '0' &&
-               source_[i + digits] <= '7')
+        while (digits < 3 && i + digits < source_.size() && source_[i + digits] >= '0' && source_[i + digits] <= '7')
           value = value * 8 + static_cast<uint32_t>(source_[i + digits++] - '0');
         i += digits - 1;
         utf8_append(out, value);

@@ -7,9 +7,7 @@
 
 namespace headrace::text::jinja {
 
-void fail_undefined(const Value& value) {
-  fail("{}", value.as<UndefinedObject>().message);
-}
+void fail_undefined(const Value& value) { fail("{}", value.as<UndefinedObject>().message); }
 
 Value escape_value(Heap& heap, const Value& value) {
   if (value.is_string() && value.text().markup) return value;
@@ -41,8 +39,8 @@ namespace {
 constexpr std::string_view kSymbols[] = {"+", "-", "*", "/", "//", "%", "**"};
 
 [[noreturn]] void unsupported_operands(BinaryOp op, const Value& left, const Value& right) {
-  fail("unsupported operand type(s) for {}: '{}' and '{}'", kSymbols[static_cast<size_t>(op)],
-       type_name(left), type_name(right));
+  fail("unsupported operand type(s) for {}: '{}' and '{}'", kSymbols[static_cast<size_t>(op)], type_name(left),
+       type_name(right));
 }
 
 int64_t fitted(std::optional<int64_t> value) {
@@ -66,15 +64,13 @@ Value integer_power(int64_t base, int64_t exponent, bool content) {
 
 Value integer_operation(BinaryOp op, int64_t a, int64_t b, bool content) {
   switch (op) {
-    case BinaryOp::kAdd:
-      return Value::integer(fitted(checked_add(a, b)), content);
+    case BinaryOp::kAdd: return Value::integer(fitted(checked_add(a, b)), content);
     case BinaryOp::kSub: {
       int64_t out = 0;
       if (__builtin_sub_overflow(a, b, &out)) fitted(std::nullopt);
       return Value::integer(out, content);
     }
-    case BinaryOp::kMul:
-      return Value::integer(fitted(checked_mul(a, b)), content);
+    case BinaryOp::kMul: return Value::integer(fitted(checked_mul(a, b)), content);
     case BinaryOp::kDiv:
       if (b == 0) fail("division by zero");
       return Value::number(static_cast<double>(a) / static_cast<double>(b), content);
@@ -94,20 +90,16 @@ Value integer_operation(BinaryOp op, int64_t a, int64_t b, bool content) {
       }
       return Value::integer(op == BinaryOp::kMod ? rest : quotient, content);
     }
-    case BinaryOp::kPow:
-      return integer_power(a, b, content);
+    case BinaryOp::kPow: return integer_power(a, b, content);
   }
   fail("unknown operator");
 }
 
 Value float_operation(BinaryOp op, double a, double b, bool content) {
   switch (op) {
-    case BinaryOp::kAdd:
-      return Value::number(a + b, content);
-    case BinaryOp::kSub:
-      return Value::number(a - b, content);
-    case BinaryOp::kMul:
-      return Value::number(a * b, content);
+    case BinaryOp::kAdd: return Value::number(a + b, content);
+    case BinaryOp::kSub: return Value::number(a - b, content);
+    case BinaryOp::kMul: return Value::number(a * b, content);
     case BinaryOp::kDiv:
       if (b == 0) fail("float division by zero");
       return Value::number(a / b, content);
@@ -146,8 +138,7 @@ Value repeated(Heap& heap, const Value& what, int64_t times) {
   if (what.is_string()) {
     const StyledText& text = what.text();
     TextBuilder out(heap);
-    if (!text.bytes.empty() && count > heap.limits().max_string_bytes / text.bytes.size())
-      heap.check_string(SIZE_MAX);
+    if (!text.bytes.empty() && count > heap.limits().max_string_bytes / text.bytes.size()) heap.check_string(SIZE_MAX);
     heap.step(count);
     if (!text.bytes.empty())
       for (uint64_t i = 0; i < count; ++i) out.append(text);
@@ -209,10 +200,8 @@ Value binary_operation(Heap& heap, BinaryOp op, const Value& left, const Value& 
   }
   if (op == BinaryOp::kAdd) return added(heap, left, right);
   if (op == BinaryOp::kMul) {
-    if ((left.is_string() || left.is_sequence()) && right.is_integer())
-      return repeated(heap, left, right.as_int());
-    if ((right.is_string() || right.is_sequence()) && left.is_integer())
-      return repeated(heap, right, left.as_int());
+    if ((left.is_string() || left.is_sequence()) && right.is_integer()) return repeated(heap, left, right.as_int());
+    if ((right.is_string() || right.is_sequence()) && left.is_integer()) return repeated(heap, right, left.as_int());
   }
   unsupported_operands(op, left, right);
 }
@@ -234,14 +223,12 @@ Value negate(Heap&, const Value& value, bool minus) {
 
 bool contains(Heap& heap, const Value& container, const Value& item) {
   switch (container.kind()) {
-    case Kind::kUndefined:
-      return false;
+    case Kind::kUndefined: return false;
     case Kind::kString:
       if (!item.is_string()) fail("'in <string>' requires string as left operand, not {}", type_name(item));
       heap.step(container.bytes().size() / 16);
       return container.bytes().find(item.bytes()) != std::string::npos;
-    case Kind::kDict:
-      return container.as<DictObject>().find(item) != nullptr;
+    case Kind::kDict: return container.as<DictObject>().find(item) != nullptr;
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kView:
@@ -258,8 +245,7 @@ bool contains(Heap& heap, const Value& container, const Value& item) {
         if (equal(heap, item, generator.items[generator.next++])) return true;
       return false;
     }
-    default:
-      fail("argument of type '{}' is not iterable", type_name(container));
+    default: fail("argument of type '{}' is not iterable", type_name(container));
   }
 }
 

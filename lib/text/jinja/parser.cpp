@@ -28,16 +28,14 @@ class Parser {
   std::unique_ptr<const Template> run() {
     template_->body = parse_body({});
     for (const auto& [name, position] : called_)
-      if (!assigned_.count(name) && !is_global_function(name))
-        fail_at(position, "unknown function '{}'", name);
+      if (!assigned_.count(name) && !is_global_function(name)) fail_at(position, "unknown function '{}'", name);
     return std::move(template_);
   }
 
  private:
   struct Nesting {
     Nesting(Parser& parser, int& counter, int limit) : counter_(counter) {
-      if (counter_ >= limit)
-        fail_at(parser.current().position, "the template nests deeper than {} levels here", limit);
+      if (counter_ >= limit) fail_at(parser.current().position, "the template nests deeper than {} levels here", limit);
       ++counter_;
     }
     ~Nesting() { --counter_; }
@@ -81,39 +79,29 @@ class Parser {
     return true;
   }
   void expect_operator(std::string_view symbol) {
-    if (!accept_operator(symbol))
-      fail_at(current().position, "expected '{}', got {}", symbol, describe(current()));
+    if (!accept_operator(symbol)) fail_at(current().position, "expected '{}', got {}", symbol, describe(current()));
   }
   void expect_kind(TokenKind kind, const char* what) {
     if (current().kind != kind) fail_at(current().position, "expected {}, got {}", what, describe(current()));
     next();
   }
   std::string expect_name() {
-    if (current().kind != TokenKind::kName)
-      fail_at(current().position, "expected a name, got {}", describe(current()));
+    if (current().kind != TokenKind::kName) fail_at(current().position, "expected a name, got {}", describe(current()));
     return next().text;
   }
 
   static std::string describe(const Token& token) {
     switch (token.kind) {
-      case TokenKind::kData:
-        return "text";
-      case TokenKind::kVariableBegin:
-        return "'{{'";
+      case TokenKind::kData: return "text";
+      case TokenKind::kVariableBegin: return "'{{'";
       case TokenKind::kVariableEnd:
-      case TokenKind::kBlockEnd:
-        return "the end of the tag";
-      case TokenKind::kBlockBegin:
-        return "'{%'";
-      case TokenKind::kString:
-        return "a string";
+      case TokenKind::kBlockEnd: return "the end of the tag";
+      case TokenKind::kBlockBegin: return "'{%'";
+      case TokenKind::kString: return "a string";
       case TokenKind::kInteger:
-      case TokenKind::kFloat:
-        return "a number";
-      case TokenKind::kEnd:
-        return "the end of the template";
-      default:
-        return "'" + token.text + "'";
+      case TokenKind::kFloat: return "a number";
+      case TokenKind::kEnd: return "the end of the template";
+      default: return "'" + token.text + "'";
     }
   }
 
@@ -143,8 +131,7 @@ class Parser {
       visit(expr->arguments->star);
       visit(expr->arguments->double_star);
     }
-    if (depth + 1 > kMaxTreeDepth)
-      fail_at(expr->position, "the expression has more than {} levels", kMaxTreeDepth);
+    if (depth + 1 > kMaxTreeDepth) fail_at(expr->position, "the expression has more than {} levels", kMaxTreeDepth);
     expr->depth = static_cast<uint16_t>(depth + 1);
     return expr;
   }
@@ -169,8 +156,7 @@ class Parser {
       switch (token.kind) {
         case TokenKind::kEnd:
           if (ends.size() != 0)
-            fail_at(open_tag_, "the tag '{}' is never closed: '{}' is missing", open_name_,
-                    *(ends.end() - 1));
+            fail_at(open_tag_, "the tag '{}' is never closed: '{}' is missing", open_name_, *(ends.end() - 1));
           return body;
         case TokenKind::kData: {
           auto stmt = make_stmt(StmtKind::kData);
@@ -188,8 +174,7 @@ class Parser {
         }
         default: {
           next();
-          if (current().kind == TokenKind::kName &&
-              std::find(ends.begin(), ends.end(), current().text) != ends.end())
+          if (current().kind == TokenKind::kName && std::find(ends.begin(), ends.end(), current().text) != ends.end())
             return body;
           parse_statement(body);
           expect_kind(TokenKind::kBlockEnd, "'%}'");
@@ -207,8 +192,7 @@ class Parser {
 
   // "%}", the statements up to one of the end tags, and (with `drop`) that tag's name. The last end is the
   // one that closes the tag.
-  Body parse_block(const Stmt& stmt, std::string_view name, std::initializer_list<std::string_view> ends,
-                   bool drop) {
+  Body parse_block(const Stmt& stmt, std::string_view name, std::initializer_list<std::string_view> ends, bool drop) {
     accept_operator(":");
     expect_kind(TokenKind::kBlockEnd, "'%}'");
     const Position outer_tag = open_tag_;
@@ -224,8 +208,7 @@ class Parser {
 
   void parse_statement(Body& body) {
     const Token& token = current();
-    if (token.kind != TokenKind::kName)
-      fail_at(token.position, "expected a tag's name, got {}", describe(token));
+    if (token.kind != TokenKind::kName) fail_at(token.position, "expected a tag's name, got {}", describe(token));
     const std::string& name = token.text;
     if (name == "if") return body.push_back(parse_if());
     if (name == "for") return body.push_back(parse_for());
@@ -243,8 +226,7 @@ class Parser {
       return body.push_back(std::move(stmt));
     }
     for (const std::string_view other : {"include", "import", "from", "extends", "block", "autoescape"})
-      if (name == other)
-        fail_at(token.position, "the tag '{}' is not supported: a chat template stands alone", name);
+      if (name == other) fail_at(token.position, "the tag '{}' is not supported: a chat template stands alone", name);
     if (!open_name_.empty())
       fail_at(token.position, "unknown tag '{}' (inside '{}' of line {})", name, open_name_, open_tag_.line);
     fail_at(token.position, "unknown tag '{}'", name);
@@ -306,8 +288,7 @@ class Parser {
       check_assignable(parameter.name, position);
       parameter.symbol = symbol(parameter.name);
       for (const Parameter& other : stmt.parameters)
-        if (other.symbol == parameter.symbol)
-          fail_at(position, "the parameter '{}' is named twice", parameter.name);
+        if (other.symbol == parameter.symbol) fail_at(position, "the parameter '{}' is named twice", parameter.name);
       assigned_.insert(parameter.name);
       if (accept_operator("=")) {
         parameter.fallback = parse_expression();
@@ -409,16 +390,12 @@ class Parser {
 
   void check_target(const Expr& target) {
     switch (target.kind) {
-      case ExprKind::kName:
-        assigned_.insert(target.name);
-        return;
-      case ExprKind::kNamespaceAttribute:
-        return;
+      case ExprKind::kName: assigned_.insert(target.name); return;
+      case ExprKind::kNamespaceAttribute: return;
       case ExprKind::kTuple:
         for (const ExprPtr& item : target.operands) check_target(*item);
         return;
-      default:
-        fail_at(target.position, "can't assign to this expression");
+      default: fail_at(target.position, "can't assign to this expression");
     }
   }
 
@@ -633,13 +610,11 @@ class Parser {
       case TokenKind::kInteger:
       case TokenKind::kFloat: {
         auto expr = make(ExprKind::kConstant, position);
-        expr->value =
-            token.kind == TokenKind::kInteger ? Value::integer(token.integer) : Value::number(token.number);
+        expr->value = token.kind == TokenKind::kInteger ? Value::integer(token.integer) : Value::number(token.number);
         next();
         return expr;
       }
-      default:
-        break;
+      default: break;
     }
     if (accept_operator("(")) {
       const Nesting nesting(*this, expression_nesting_, kMaxExpressionNesting);
@@ -674,8 +649,8 @@ class Parser {
 
   bool tuple_ends(std::string_view end_name) const {
     const Token& token = current();
-    return token.kind == TokenKind::kVariableEnd || token.kind == TokenKind::kBlockEnd ||
-           token.is_operator(")") || (!end_name.empty() && token.is_name(end_name));
+    return token.kind == TokenKind::kVariableEnd || token.kind == TokenKind::kBlockEnd || token.is_operator(")") ||
+           (!end_name.empty() && token.is_name(end_name));
   }
 
   // An expression, or several with commas as a tuple.
@@ -757,19 +732,16 @@ class Parser {
       expr->kind = ExprKind::kSlice;
       expr->operands.push_back(std::move(first));
       const auto bound = [&]() -> ExprPtr {
-        if (current().is_operator(":") || current().is_operator("]") || current().is_operator(","))
-          return nullptr;
+        if (current().is_operator(":") || current().is_operator("]") || current().is_operator(",")) return nullptr;
         return parse_expression();
       };
       expr->operands.push_back(bound());
       expr->operands.push_back(accept_operator(":") ? bound() : nullptr);
-      if (current().is_operator(","))
-        fail_at(current().position, "slices of several dimensions are not supported");
+      if (current().is_operator(",")) fail_at(current().position, "slices of several dimensions are not supported");
     } else if (current().is_operator(",")) {
       auto index = make(ExprKind::kTuple, position);
       index->operands.push_back(std::move(first));
-      while (accept_operator(",") && !current().is_operator("]"))
-        index->operands.push_back(parse_expression());
+      while (accept_operator(",") && !current().is_operator("]")) index->operands.push_back(parse_expression());
       expr->operands.push_back(finish(std::move(index)));
     } else {
       expr->operands.push_back(std::move(first));
@@ -863,8 +835,8 @@ class Parser {
     if (token.is_operator("(")) {
       expr->arguments = parse_arguments();
     } else if ((token.kind == TokenKind::kName || token.kind == TokenKind::kString ||
-                token.kind == TokenKind::kInteger || token.kind == TokenKind::kFloat ||
-                token.is_operator("[") || token.is_operator("{")) &&
+                token.kind == TokenKind::kInteger || token.kind == TokenKind::kFloat || token.is_operator("[") ||
+                token.is_operator("{")) &&
                !token.is_name("else") && !token.is_name("or") && !token.is_name("and")) {
       if (token.is_name("is")) fail_at(token.position, "tests can't be chained with 'is'");
       expr->arguments->positional.push_back(parse_postfix(parse_primary(false)));
@@ -883,12 +855,9 @@ class Parser {
   void settle() {
     for (const Pending& pending : pending_) {
       switch (pending.what) {
-        case Pending::kFilter:
-          fail_at(pending.position, "unknown filter '{}'", pending.name);
-        case Pending::kTest:
-          fail_at(pending.position, "unknown test '{}'", pending.name);
-        case Pending::kFunction:
-          called_.emplace_back(pending.name, pending.position);
+        case Pending::kFilter: fail_at(pending.position, "unknown filter '{}'", pending.name);
+        case Pending::kTest: fail_at(pending.position, "unknown test '{}'", pending.name);
+        case Pending::kFunction: called_.emplace_back(pending.name, pending.position);
       }
     }
     pending_.clear();
@@ -922,8 +891,6 @@ class Parser {
 
 }  // namespace
 
-std::unique_ptr<const Template> parse_template(std::string_view source) {
-  return Parser(tokenize(source)).run();
-}
+std::unique_ptr<const Template> parse_template(std::string_view source) { return Parser(tokenize(source)).run(); }
 
 }  // namespace headrace::text::jinja

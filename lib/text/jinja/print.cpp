@@ -65,8 +65,7 @@ std::string string_repr(std::string_view bytes) {
                                   : fmt::format("\\U{:08x}", code);
           break;
         }
-        default:
-          out.append(bytes.substr(at, size));
+        default: out.append(bytes.substr(at, size));
       }
     }
     at += size;
@@ -106,24 +105,12 @@ void append_repr(Heap& heap, std::string& out, const Value& value) {
   heap.check_stack();
   heap.check_string(out.size());
   switch (value.kind()) {
-    case Kind::kUndefined:
-      out += "Undefined";
-      return;
-    case Kind::kNone:
-      out += "None";
-      return;
-    case Kind::kBool:
-      out += value.as_bool() ? "True" : "False";
-      return;
-    case Kind::kInt:
-      out += fmt::format("{}", value.as_int());
-      return;
-    case Kind::kBigUint:
-      out += fmt::format("{}", value.as_big_uint());
-      return;
-    case Kind::kFloat:
-      out += float_repr(value.as_double());
-      return;
+    case Kind::kUndefined: out += "Undefined"; return;
+    case Kind::kNone: out += "None"; return;
+    case Kind::kBool: out += value.as_bool() ? "True" : "False"; return;
+    case Kind::kInt: out += fmt::format("{}", value.as_int()); return;
+    case Kind::kBigUint: out += fmt::format("{}", value.as_big_uint()); return;
+    case Kind::kFloat: out += float_repr(value.as_double()); return;
     case Kind::kString:
       heap.step(value.bytes().size() / 16);
       out += value.text().markup ? "Markup(" + string_repr(value.bytes()) + ")" : string_repr(value.bytes());
@@ -138,9 +125,7 @@ void append_repr(Heap& heap, std::string& out, const Value& value) {
       append_items(heap, out, value.items());
       out += value.items().size() == 1 ? ",)" : ")";
       return;
-    case Kind::kDict:
-      append_entries(heap, out, value.as<DictObject>());
-      return;
+    case Kind::kDict: append_entries(heap, out, value.as<DictObject>()); return;
     case Kind::kRange: {
       const auto& range = value.as<RangeObject>();
       out += range.step == 1 ? fmt::format("range({}, {})", range.start, range.stop)
@@ -182,18 +167,13 @@ std::string repr(Heap& heap, const Value& value) {
 
 void append_str(TextBuilder& out, const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined:
-      return;
-    case Kind::kString:
-      out.append(value.text());
-      return;
+    case Kind::kUndefined: return;
+    case Kind::kString: out.append(value.text()); return;
     case Kind::kNone:
     case Kind::kBool:
     case Kind::kInt:
     case Kind::kBigUint:
-    case Kind::kFloat:
-      out.append(repr(out.heap(), value), value.content() ? kContent : kTrusted);
-      return;
+    case Kind::kFloat: out.append(repr(out.heap(), value), value.content() ? kContent : kTrusted); return;
     default:
       // A container's text mixes punctuation with elements of any origin.
       out.append(repr(out.heap(), value), kContent);

@@ -244,8 +244,7 @@ Value groupby(Interpreter& in, const Value& input, const CallArguments& argument
       group.push_back(values[indices[end++]]);
     if (end == begin) group.push_back(values[indices[end++]]);
     const Value grouper = in.attribute_path(values[indices[begin]], *bound[0], fallback);
-    Value pair =
-        make_sequence(heap, Kind::kTuple, {grouper, make_sequence(heap, Kind::kList, std::move(group))});
+    Value pair = make_sequence(heap, Kind::kTuple, {grouper, make_sequence(heap, Kind::kList, std::move(group))});
     pair.as<SequenceObject>().group = true;
     out.push_back(std::move(pair));
     begin = end;
@@ -294,8 +293,7 @@ Value slice(Interpreter& in, const Value& input, const CallArguments& arguments)
   size_t begin = 0;
   for (uint64_t i = 0; i < count; ++i) {
     const size_t end = begin + each + (i < extra ? 1 : 0);
-    Values part(items.begin() + static_cast<std::ptrdiff_t>(begin),
-                items.begin() + static_cast<std::ptrdiff_t>(end));
+    Values part(items.begin() + static_cast<std::ptrdiff_t>(begin), items.begin() + static_cast<std::ptrdiff_t>(end));
     if (fills && i >= extra) part.push_back(*bound[1]);
     out.push_back(make_sequence(heap, Kind::kList, std::move(part)));
     begin = end;
@@ -310,12 +308,10 @@ Value map(Interpreter& in, const Value& input, const CallArguments& arguments) {
   if (arguments.positional.empty() && !arguments.named.empty()) {
     const BoundArguments bound("map", arguments, {"attribute", "default"}, 1);
     const Value* fallback = bound[1] && !bound[1]->is_none() ? bound[1] : nullptr;
-    for (const Value& item : iterate(heap, input))
-      out.push_back(in.attribute_path(item, *bound[0], fallback));
+    for (const Value& item : iterate(heap, input)) out.push_back(in.attribute_path(item, *bound[0], fallback));
     return make_generator(heap, std::move(out));
   }
-  if (arguments.positional.empty() || !arguments.positional[0].is_string())
-    fail("map requires a filter argument");
+  if (arguments.positional.empty() || !arguments.positional[0].is_string()) fail("map requires a filter argument");
   const std::string& name = arguments.positional[0].bytes();
   CallArguments rest;
   rest.positional.assign(arguments.positional.begin() + 1, arguments.positional.end());
@@ -392,8 +388,6 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-const FilterEntry* find_sequence_filter(std::string_view name) {
-  return find_entry(kFilters, name);
-}
+const FilterEntry* find_sequence_filter(std::string_view name) { return find_entry(kFilters, name); }
 
 }  // namespace headrace::text::jinja

@@ -22,9 +22,7 @@ int64_t integer_argument(const Value& value) {
   return value.as_int();
 }
 
-void no_arguments(std::string_view name, ArgumentsOf arguments) {
-  BoundArguments(name, arguments, {});
-}
+void no_arguments(std::string_view name, ArgumentsOf arguments) { BoundArguments(name, arguments, {}); }
 
 Value result(Interpreter& in, StyledText text, const Value& like) {
   text.markup = like.text().markup;
@@ -47,8 +45,7 @@ Value strip(Interpreter& in, const Value& self, ArgumentsOf arguments) {
 
 // The part [start, end) of a text that find, count, startswith, ... look at, in bytes; nothing if start is
 // behind the end.
-std::optional<std::pair<size_t, size_t>> window(const StyledText& text, const Value* start,
-                                                const Value* end) {
+std::optional<std::pair<size_t, size_t>> window(const StyledText& text, const Value* start, const Value* end) {
   const auto size = static_cast<int64_t>(text.length);
   const auto place = [&](const Value* value, int64_t absent) {
     if (!value || value->is_none()) return absent;
@@ -68,8 +65,7 @@ Value starts_or_ends(Interpreter& in, const Value& self, ArgumentsOf arguments) 
   const BoundArguments bound(name, arguments, {"/prefix", "/start", "/end"}, 1);
   const auto range = window(self.text(), bound[1], bound[2]);
   const auto matches = [&](const Value& affix) {
-    if (!affix.is_string())
-      fail("{} first arg must be str or a tuple of str, not {}", name, type_name(affix));
+    if (!affix.is_string()) fail("{} first arg must be str or a tuple of str, not {}", name, type_name(affix));
     if (!range) return false;
     const auto part = std::string_view(self.bytes()).substr(range->first, range->second - range->first);
     return at_start ? part.starts_with(affix.bytes()) : part.ends_with(affix.bytes());
@@ -115,8 +111,7 @@ Value count(Interpreter& in, const Value& self, ArgumentsOf arguments) {
   if (!range) return Value::integer(0);
   const auto part = std::string_view(text.bytes).substr(range->first, range->second - range->first);
   if (needle.bytes.empty()) {
-    return Value::integer(
-        static_cast<int64_t>(text.index_of(range->second) - text.index_of(range->first) + 1));
+    return Value::integer(static_cast<int64_t>(text.index_of(range->second) - text.index_of(range->first) + 1));
   }
   int64_t found = 0;
   for (size_t at = part.find(needle.bytes); at != std::string::npos;
@@ -144,8 +139,7 @@ Value split(Interpreter& in, const Value& self, ArgumentsOf arguments) {
     separator = &text_argument("split", *bound[0]).bytes;
     if (separator->empty()) fail("empty separator");
   }
-  return make_sequence(in.heap(), Kind::kList,
-                       split_text(in.heap(), self.text(), separator, limit, from_right));
+  return make_sequence(in.heap(), Kind::kList, split_text(in.heap(), self.text(), separator, limit, from_right));
 }
 
 Value splitlines(Interpreter& in, const Value& self, ArgumentsOf arguments) {
@@ -162,13 +156,10 @@ Value partition(Interpreter& in, const Value& self, ArgumentsOf arguments) {
   const StyledText& text = self.text();
   const size_t at = from_right ? text.bytes.rfind(separator.bytes) : text.bytes.find(separator.bytes);
   Heap& heap = in.heap();
-  const auto part = [&](size_t begin, size_t end) {
-    return make_string(heap, slice_text(heap, text, begin, end));
-  };
+  const auto part = [&](size_t begin, size_t end) { return make_string(heap, slice_text(heap, text, begin, end)); };
   if (at == std::string::npos) {
     const Value empty = make_string(heap, "", kTrusted);
-    return make_sequence(heap, Kind::kTuple,
-                         from_right ? Values{empty, empty, self} : Values{self, empty, empty});
+    return make_sequence(heap, Kind::kTuple, from_right ? Values{empty, empty, self} : Values{self, empty, empty});
   }
   const size_t end = at + separator.bytes.size();
   return make_sequence(heap, Kind::kTuple, {part(0, at), part(at, end), part(end, text.bytes.size())});
@@ -195,8 +186,7 @@ Value join(Interpreter& in, const Value& self, ArgumentsOf arguments) {
     if (self.text().markup) {
       out.append(escape_value(in.heap(), item).text());
     } else {
-      if (!item.is_string())
-        fail("sequence item {}: expected str instance, {} found", index, type_name(item));
+      if (!item.is_string()) fail("sequence item {}: expected str instance, {} found", index, type_name(item));
       out.append(item.text());
     }
     ++index;
@@ -219,8 +209,7 @@ Value zfill(Interpreter& in, const Value& self, ArgumentsOf arguments) {
   const BoundArguments bound("zfill", arguments, {"/width"}, 1);
   const StyledText& text = self.text();
   const int64_t width = integer_argument(*bound[0]);
-  const size_t missing =
-      width > static_cast<int64_t>(text.length) ? static_cast<size_t>(width) - text.length : 0;
+  const size_t missing = width > static_cast<int64_t>(text.length) ? static_cast<size_t>(width) - text.length : 0;
   const size_t sign = !text.bytes.empty() && (text.bytes[0] == '+' || text.bytes[0] == '-') ? 1 : 0;
   TextBuilder out(in.heap());
   out.append(text, 0, sign);
@@ -251,9 +240,7 @@ Value expandtabs(Interpreter& in, const Value& self, ArgumentsOf arguments) {
   return result(in, out.finish(), self);
 }
 
-Value format(Interpreter& in, const Value& self, ArgumentsOf arguments) {
-  return brace_format(in, self, arguments);
-}
+Value format(Interpreter& in, const Value& self, ArgumentsOf arguments) { return brace_format(in, self, arguments); }
 
 Value format_map(Interpreter& in, const Value& self, ArgumentsOf arguments) {
   const BoundArguments bound("format_map", arguments, {"/mapping"}, 1);
@@ -277,9 +264,7 @@ Value all_are(Interpreter& in, const Value& self, ArgumentsOf arguments) {
   return Value::boolean(!bytes.empty());
 }
 
-bool is_alphanumeric(char32_t c) {
-  return is_alpha(c) || is_digit_char(c) || is_numeric(c);
-}
+bool is_alphanumeric(char32_t c) { return is_alpha(c) || is_digit_char(c) || is_numeric(c); }
 
 template <CaseTest test>
 Value case_is(Interpreter& in, const Value& self, ArgumentsOf arguments) {
@@ -355,8 +340,6 @@ constexpr MethodEntry kMethods[] = {
 
 }  // namespace
 
-const MethodEntry* find_string_method(std::string_view name) {
-  return find_entry(kMethods, name);
-}
+const MethodEntry* find_string_method(std::string_view name) { return find_entry(kMethods, name); }
 
 }  // namespace headrace::text::jinja

@@ -48,9 +48,7 @@ class TextBuilder {
   explicit TextBuilder(Heap& heap) : heap_(heap) {}
 
   void append(std::string_view bytes, uint8_t origin);
-  void append(const StyledText& text, uint8_t more_origin = 0) {
-    append(text, 0, text.bytes.size(), more_origin);
-  }
+  void append(const StyledText& text, uint8_t more_origin = 0) { append(text, 0, text.bytes.size(), more_origin); }
   // Bytes [begin, end) of `text`.
   void append(const StyledText& text, size_t begin, size_t end, uint8_t more_origin = 0);
   void append(char32_t code_point, uint8_t origin);

@@ -12,9 +12,7 @@ namespace headrace::text::jinja {
 namespace {
 
 // soft_str: text as it is (Markup stays), anything else as str.
-Value soft(Interpreter& in, const Value& value) {
-  return value.is_string() ? value : to_str(in.heap(), value);
-}
+Value soft(Interpreter& in, const Value& value) { return value.is_string() ? value : to_str(in.heap(), value); }
 
 Value with_markup(Interpreter& in, StyledText text, bool markup) {
   text.markup = markup;
@@ -138,8 +136,7 @@ Value center(Interpreter& in, const Value& input, const CallArguments& arguments
   const BoundArguments bound("center", arguments, {"width"});
   const Value text = soft(in, input);
   const int64_t width = bound[0] ? integer(*bound[0]) : 80;
-  return with_markup(in, justify_text(in.heap(), text.text(), width, plain_text(" ", kTrusted), 0),
-                     text.text().markup);
+  return with_markup(in, justify_text(in.heap(), text.text(), width, plain_text(" ", kTrusted), 0), text.text().markup);
 }
 
 Value format(Interpreter& in, const Value& input, const CallArguments& arguments) {
@@ -199,8 +196,8 @@ Value urlencode(Interpreter& in, const Value& input, const CallArguments& argume
     const StyledText& text = text_value.text();
     for (size_t i = 0; i < text.bytes.size(); ++i) {
       const char c = text.bytes[i];
-      const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                         c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !in_query);
+      const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+                         c == '.' || c == '-' || c == '~' || (c == '/' && !in_query);
       const uint8_t origin = text.origin_at(i);
       if (plain)
         out.append(std::string_view(&c, 1), origin);
@@ -264,8 +261,7 @@ Value tojson(Interpreter& in, const Value& input, const CallArguments& arguments
 std::string_view stripped(std::string_view bytes) {
   size_t begin = 0, end = bytes.size();
   const auto space = [&](size_t at) {
-    return is_space(static_cast<char32_t>(static_cast<uint8_t>(bytes[at]))) &&
-           static_cast<uint8_t>(bytes[at]) < 0x80;
+    return is_space(static_cast<char32_t>(static_cast<uint8_t>(bytes[at]))) && static_cast<uint8_t>(bytes[at]) < 0x80;
   };
   while (begin < end && space(begin)) ++begin;
   while (end > begin && space(end - 1)) --end;
@@ -297,8 +293,7 @@ std::optional<double> parse_float(std::string_view bytes) {
   if (digits.empty() || digits[0] == '+' || digits[0] == '-') return std::nullopt;
   double value = 0;
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (parsed.ptr != digits.data() + digits.size() || parsed.ec == std::errc::invalid_argument)
-    return std::nullopt;
+  if (parsed.ptr != digits.data() + digits.size() || parsed.ec == std::errc::invalid_argument) return std::nullopt;
   // "nan(1)" is C's, not Python's.
   if (digits.find('(') != std::string_view::npos) return std::nullopt;
   if (parsed.ec == std::errc::result_out_of_range) {
@@ -327,16 +322,14 @@ std::optional<int64_t> parse_integer(std::string_view bytes, int64_t base) {
     }
   }
   if (base == 0) {
-    if (text.size() > 1 && text[0] == '0' && text.find_first_not_of("0_") != std::string::npos)
-      return std::nullopt;
+    if (text.size() > 1 && text[0] == '0' && text.find_first_not_of("0_") != std::string::npos) return std::nullopt;
     base = 10;
   }
   if (!remove_underscores(text)) return std::nullopt;
   if (text.empty()) return std::nullopt;
   uint64_t value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value, static_cast<int>(base));
-  if (parsed.ptr != text.data() + text.size() || parsed.ec == std::errc::invalid_argument)
-    return std::nullopt;
+  if (parsed.ptr != text.data() + text.size() || parsed.ec == std::errc::invalid_argument) return std::nullopt;
   if (parsed.ec != std::errc() || value > static_cast<uint64_t>(INT64_MAX))
     fail("the integer '{}' needs more than 64 bits", text);
   return negative ? -static_cast<int64_t>(value) : static_cast<int64_t>(value);
@@ -396,8 +389,8 @@ double rounded(double value, int64_t digits) {
   if (!std::isfinite(value) || digits > 323) return value;
   if (digits >= 0) {
     char buffer[800];
-    const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed,
-                                   static_cast<int>(digits));
+    const auto end =
+        std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed, static_cast<int>(digits));
     double out = 0;
     std::from_chars(buffer, end.ptr, out);
     return out;
@@ -415,8 +408,7 @@ Value round(Interpreter&, const Value& input, const CallArguments& arguments) {
     if (!bound[1]->is_string()) fail("method must be common, ceil or floor");
     method = bound[1]->bytes();
   }
-  if (method != "common" && method != "ceil" && method != "floor")
-    fail("method must be common, ceil or floor");
+  if (method != "common" && method != "ceil" && method != "floor") fail("method must be common, ceil or floor");
   if (input.is_undefined()) fail_undefined(input);
   if (!input.is_number()) fail("type {} doesn't define __round__ method", type_name(input));
   if (method == "common") {
@@ -485,9 +477,7 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-const FilterEntry* find_text_filter(std::string_view name) {
-  return find_entry(kFilters, name);
-}
+const FilterEntry* find_text_filter(std::string_view name) { return find_entry(kFilters, name); }
 
 const FilterEntry* find_filter(std::string_view name) {
   const FilterEntry* entry = find_text_filter(name);

@@ -60,12 +60,8 @@ StyledText map_text_case(Heap& heap, const StyledText& text, CaseMapping mapping
     };
     std::u32string mapped;
     switch (mapping) {
-      case CaseMapping::kUpper:
-        mapped = to_upper(c);
-        break;
-      case CaseMapping::kLower:
-        mapped = lower();
-        break;
+      case CaseMapping::kUpper: mapped = to_upper(c); break;
+      case CaseMapping::kLower: mapped = lower(); break;
       case CaseMapping::kFold:
         // Case folding is the lower case of the upper case, but for a few letters.
         for (const char32_t up : to_upper(c)) mapped += to_lower(up);
@@ -74,12 +70,8 @@ StyledText map_text_case(Heap& heap, const StyledText& text, CaseMapping mapping
         mapped = after_cased ? lower() : to_title(c);
         after_cased = is_cased(c);
         break;
-      case CaseMapping::kCapitalize:
-        mapped = at == 0 ? to_title(c) : lower();
-        break;
-      case CaseMapping::kSwap:
-        mapped = is_upper(c) ? lower() : is_lower(c) ? to_upper(c) : std::u32string(1, c);
-        break;
+      case CaseMapping::kCapitalize: mapped = at == 0 ? to_title(c) : lower(); break;
+      case CaseMapping::kSwap: mapped = is_upper(c) ? lower() : is_lower(c) ? to_upper(c) : std::u32string(1, c); break;
     }
     for (const char32_t part : mapped) out.append(part, origin);
     at += size;
@@ -120,8 +112,7 @@ bool text_case_is(std::string_view bytes, CaseTest test) {
   return found;
 }
 
-StyledText strip_text(Heap& heap, const StyledText& text, const std::string* characters, bool left,
-                      bool right) {
+StyledText strip_text(Heap& heap, const StyledText& text, const std::string* characters, bool left, bool right) {
   const std::string& bytes = text.bytes;
   const auto strips = [&](size_t at, size_t size) {
     if (!characters) return is_space(character(bytes, at));
@@ -144,8 +135,8 @@ StyledText strip_text(Heap& heap, const StyledText& text, const std::string* cha
   return slice_text(heap, text, begin, end);
 }
 
-StyledText replace_text(Heap& heap, const StyledText& text, const std::string& before,
-                        const StyledText& after, int64_t limit) {
+StyledText replace_text(Heap& heap, const StyledText& text, const std::string& before, const StyledText& after,
+                        int64_t limit) {
   TextBuilder out(heap);
   const std::string& bytes = text.bytes;
   heap.step(bytes.size() / 32);
@@ -175,8 +166,7 @@ StyledText replace_text(Heap& heap, const StyledText& text, const std::string& b
   return out.finish();
 }
 
-Values split_text(Heap& heap, const StyledText& text, const std::string* separator, int64_t limit,
-                  bool from_right) {
+Values split_text(Heap& heap, const StyledText& text, const std::string* separator, int64_t limit, bool from_right) {
   const std::string& bytes = text.bytes;
   heap.step(bytes.size() / 16);
   std::vector<std::pair<size_t, size_t>> parts;
@@ -259,12 +249,9 @@ Values split_text_lines(Heap& heap, const StyledText& text, bool keep_ends) {
 }
 
 StyledText justify_text(Heap& heap, const StyledText& text, int64_t width, const StyledText& fill, int side) {
-  const size_t missing =
-      width > static_cast<int64_t>(text.length) ? static_cast<size_t>(width) - text.length : 0;
+  const size_t missing = width > static_cast<int64_t>(text.length) ? static_cast<size_t>(width) - text.length : 0;
   // Python's centre puts an odd blank left when the width is odd.
-  const size_t left = side < 0   ? 0
-                      : side > 0 ? missing
-                                 : missing / 2 + (missing & static_cast<size_t>(width) & 1);
+  const size_t left = side < 0 ? 0 : side > 0 ? missing : missing / 2 + (missing & static_cast<size_t>(width) & 1);
   const uint8_t origin = fill.origins();
   TextBuilder out(heap);
   out.append_repeated(fill.bytes, left, origin);

@@ -8,9 +8,7 @@
 namespace headrace::text::jinja {
 namespace {
 
-utf8proc_category_t category(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
-}
+utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 
 // Characters whose upper or title case is more than one character (Unicode SpecialCasing.txt).
 struct Special {
@@ -124,9 +122,8 @@ constexpr Special kSpecials[] = {
 };
 
 const Special* special(char32_t c) {
-  const auto found =
-      std::lower_bound(std::begin(kSpecials), std::end(kSpecials), c,
-                       [](const Special& entry, char32_t value) { return entry.from < value; });
+  const auto found = std::lower_bound(std::begin(kSpecials), std::end(kSpecials), c,
+                                      [](const Special& entry, char32_t value) { return entry.from < value; });
   return found != std::end(kSpecials) && found->from == c ? found : nullptr;
 }
 
@@ -134,8 +131,7 @@ const Special* special(char32_t c) {
 
 bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool is_alpha(char32_t c) {
@@ -143,17 +139,14 @@ bool is_alpha(char32_t c) {
   return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
 }
 
-bool is_decimal(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_ND;
-}
+bool is_decimal(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 
 bool is_digit_char(char32_t c) {
   // Superscripts, subscripts and circled digits are digits that are not decimal.
-  return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 ||
-         (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468) ||
-         (c >= 0x2474 && c <= 0x247C) || (c >= 0x2488 && c <= 0x2490) || c == 0x24EA ||
-         (c >= 0x24F5 && c <= 0x24FD) || c == 0x24FF || (c >= 0x2776 && c <= 0x277E) ||
-         (c >= 0x2780 && c <= 0x2788) || (c >= 0x278A && c <= 0x2792);
+  return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) ||
+         (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468) || (c >= 0x2474 && c <= 0x247C) ||
+         (c >= 0x2488 && c <= 0x2490) || c == 0x24EA || (c >= 0x24F5 && c <= 0x24FD) || c == 0x24FF ||
+         (c >= 0x2776 && c <= 0x277E) || (c >= 0x2780 && c <= 0x2788) || (c >= 0x278A && c <= 0x2792);
 }
 
 bool is_numeric(char32_t c) {
@@ -161,18 +154,10 @@ bool is_numeric(char32_t c) {
   return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_NO;
 }
 
-bool is_upper(char32_t c) {
-  return utf8proc_isupper(static_cast<utf8proc_int32_t>(c)) != 0;
-}
-bool is_lower(char32_t c) {
-  return utf8proc_islower(static_cast<utf8proc_int32_t>(c)) != 0;
-}
-bool is_title(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_LT;
-}
-bool is_cased(char32_t c) {
-  return is_upper(c) || is_lower(c) || is_title(c);
-}
+bool is_upper(char32_t c) { return utf8proc_isupper(static_cast<utf8proc_int32_t>(c)) != 0; }
+bool is_lower(char32_t c) { return utf8proc_islower(static_cast<utf8proc_int32_t>(c)) != 0; }
+bool is_title(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }
+bool is_cased(char32_t c) { return is_upper(c) || is_lower(c) || is_title(c); }
 
 bool is_case_ignorable(char32_t c) {
   switch (category(c)) {
@@ -180,8 +165,7 @@ bool is_case_ignorable(char32_t c) {
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK:
-      return true;
+    case UTF8PROC_CATEGORY_SK: return true;
     default:
       return c == U'\'' || c == U'.' || c == U':' || c == 0xB7 || c == 0x2018 || c == 0x2019 || c == 0x2024 ||
              c == 0x2027;
@@ -198,10 +182,8 @@ bool is_printable(char32_t c) {
     case UTF8PROC_CATEGORY_CN:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS:
-      return false;
-    default:
-      return true;
+    case UTF8PROC_CATEGORY_ZS: return false;
+    default: return true;
   }
 }
 
@@ -218,9 +200,7 @@ bool is_name_part(char32_t c) {
          kind == UTF8PROC_CATEGORY_PC;
 }
 
-bool is_word(char32_t c) {
-  return c == U'_' || is_alpha(c) || is_numeric(c);
-}
+bool is_word(char32_t c) { return c == U'_' || is_alpha(c) || is_numeric(c); }
 
 bool is_line_end(char32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;

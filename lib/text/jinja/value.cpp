@@ -86,12 +86,8 @@ double Value::as_double() const {
   return static_cast<double>(scalar_.integer);
 }
 
-const StyledText& Value::text() const {
-  return as<StringObject>().text;
-}
-const Values& Value::items() const {
-  return as<SequenceObject>().items;
-}
+const StyledText& Value::text() const { return as<StringObject>().text; }
+const Values& Value::items() const { return as<SequenceObject>().items; }
 
 uint64_t RangeObject::length() const {
   // In unsigned arithmetic, as the distance of two int64 may not fit one.
@@ -107,21 +103,17 @@ uint64_t RangeObject::length() const {
 
 std::optional<std::string> encode_key(const Value& key) {
   switch (key.kind()) {
-    case Kind::kNone:
-      return "0";
+    case Kind::kNone: return "0";
     case Kind::kBool:
-    case Kind::kInt:
-      return fmt::format("n{}", key.as_int());
-    case Kind::kBigUint:
-      return fmt::format("n{}", key.as_big_uint());
+    case Kind::kInt: return fmt::format("n{}", key.as_int());
+    case Kind::kBigUint: return fmt::format("n{}", key.as_big_uint());
     case Kind::kFloat: {
       const double value = key.as_double();
       if (value == std::trunc(value) && std::fabs(value) < 0x1p63)
         return fmt::format("n{}", static_cast<int64_t>(value));
       return "f" + float_repr(value);
     }
-    case Kind::kString:
-      return "s" + key.bytes();
+    case Kind::kString: return "s" + key.bytes();
     case Kind::kTuple: {
       std::string out = "t";
       for (const Value& item : key.items()) {
@@ -134,16 +126,13 @@ std::optional<std::string> encode_key(const Value& key) {
     }
     case Kind::kList:
     case Kind::kDict:
-    case Kind::kView:
-      return std::nullopt;
-    case Kind::kUndefined:
-      return "u";
+    case Kind::kView: return std::nullopt;
+    case Kind::kUndefined: return "u";
     case Kind::kRange: {
       const auto& range = key.as<RangeObject>();
       return fmt::format("r{}:{}:{}", range.start, range.stop, range.step);
     }
-    default:
-      return fmt::format("p{}", reinterpret_cast<uintptr_t>(key.identity()));
+    default: return fmt::format("p{}", reinterpret_cast<uintptr_t>(key.identity()));
   }
 }
 
@@ -269,21 +258,15 @@ Value from_json_at(Heap& heap, const nlohmann::ordered_json& json, int depth) {
     return make_string(heap, bytes, kContent);
   };
   switch (json.type()) {
-    case nlohmann::ordered_json::value_t::null:
-      return Value().with_content(true);
-    case nlohmann::ordered_json::value_t::boolean:
-      return Value::boolean(json.get<bool>(), true);
-    case nlohmann::ordered_json::value_t::number_integer:
-      return Value::integer(json.get<int64_t>(), true);
+    case nlohmann::ordered_json::value_t::null: return Value().with_content(true);
+    case nlohmann::ordered_json::value_t::boolean: return Value::boolean(json.get<bool>(), true);
+    case nlohmann::ordered_json::value_t::number_integer: return Value::integer(json.get<int64_t>(), true);
     case nlohmann::ordered_json::value_t::number_unsigned: {
       const auto value = json.get<uint64_t>();
-      return value > INT64_MAX ? Value::big_uint(value, true)
-                               : Value::integer(static_cast<int64_t>(value), true);
+      return value > INT64_MAX ? Value::big_uint(value, true) : Value::integer(static_cast<int64_t>(value), true);
     }
-    case nlohmann::ordered_json::value_t::number_float:
-      return Value::number(json.get<double>(), true);
-    case nlohmann::ordered_json::value_t::string:
-      return text(json.get_ref<const std::string&>());
+    case nlohmann::ordered_json::value_t::number_float: return Value::number(json.get<double>(), true);
+    case nlohmann::ordered_json::value_t::string: return text(json.get_ref<const std::string&>());
     case nlohmann::ordered_json::value_t::array: {
       Values items;
       items.reserve(json.size());
@@ -296,50 +279,32 @@ Value from_json_at(Heap& heap, const nlohmann::ordered_json& json, int depth) {
       for (const auto& [key, item] : json.items()) dict->set(text(key), from_json_at(heap, item, depth + 1));
       return make_dict(heap, std::move(dict));
     }
-    default:
-      fail("JSON of this kind can't be passed to a template");
+    default: fail("JSON of this kind can't be passed to a template");
   }
 }
 
 }  // namespace
 
-Value from_json(Heap& heap, const nlohmann::ordered_json& json) {
-  return from_json_at(heap, json, 0);
-}
+Value from_json(Heap& heap, const nlohmann::ordered_json& json) { return from_json_at(heap, json, 0); }
 
 std::string_view type_name(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined:
-      return "Undefined";
-    case Kind::kNone:
-      return "NoneType";
-    case Kind::kBool:
-      return "bool";
+    case Kind::kUndefined: return "Undefined";
+    case Kind::kNone: return "NoneType";
+    case Kind::kBool: return "bool";
     case Kind::kInt:
-    case Kind::kBigUint:
-      return "int";
-    case Kind::kFloat:
-      return "float";
-    case Kind::kString:
-      return value.text().markup ? "Markup" : "str";
-    case Kind::kList:
-      return "list";
-    case Kind::kTuple:
-      return "tuple";
-    case Kind::kDict:
-      return "dict";
-    case Kind::kRange:
-      return "range";
-    case Kind::kView:
-      return value.as<SequenceObject>().view_name;
-    case Kind::kGenerator:
-      return "generator";
-    case Kind::kNamespace:
-      return "Namespace";
-    case Kind::kLoop:
-      return "LoopContext";
-    case Kind::kCallable:
-      return "function";
+    case Kind::kBigUint: return "int";
+    case Kind::kFloat: return "float";
+    case Kind::kString: return value.text().markup ? "Markup" : "str";
+    case Kind::kList: return "list";
+    case Kind::kTuple: return "tuple";
+    case Kind::kDict: return "dict";
+    case Kind::kRange: return "range";
+    case Kind::kView: return value.as<SequenceObject>().view_name;
+    case Kind::kGenerator: return "generator";
+    case Kind::kNamespace: return "Namespace";
+    case Kind::kLoop: return "LoopContext";
+    case Kind::kCallable: return "function";
   }
   return "object";
 }
@@ -348,34 +313,24 @@ bool truthy(Heap& heap, const Value& value) {
   heap.step();
   switch (value.kind()) {
     case Kind::kUndefined:
-    case Kind::kNone:
-      return false;
+    case Kind::kNone: return false;
     case Kind::kBool:
-    case Kind::kInt:
-      return value.as_int() != 0;
-    case Kind::kFloat:
-      return value.as_double() != 0;
-    case Kind::kString:
-      return !value.bytes().empty();
+    case Kind::kInt: return value.as_int() != 0;
+    case Kind::kFloat: return value.as_double() != 0;
+    case Kind::kString: return !value.bytes().empty();
     case Kind::kList:
     case Kind::kTuple:
-    case Kind::kView:
-      return !value.items().empty();
-    case Kind::kDict:
-      return !value.as<DictObject>().entries.empty();
-    case Kind::kRange:
-      return value.as<RangeObject>().length() != 0;
-    default:
-      return true;
+    case Kind::kView: return !value.items().empty();
+    case Kind::kDict: return !value.as<DictObject>().entries.empty();
+    case Kind::kRange: return value.as<RangeObject>().length() != 0;
+    default: return true;
   }
 }
 
 namespace {
 
 std::strong_ordering order_exact(long double a, long double b) {
-  return a < b   ? std::strong_ordering::less
-         : a > b ? std::strong_ordering::greater
-                 : std::strong_ordering::equal;
+  return a < b ? std::strong_ordering::less : a > b ? std::strong_ordering::greater : std::strong_ordering::equal;
 }
 
 // Numbers compare by value whatever their type; x87's 64-bit significand holds every int64, uint64 and
@@ -400,11 +355,8 @@ bool equal(Heap& heap, const Value& a, const Value& b) {
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::kUndefined:
-    case Kind::kNone:
-      return true;
-    case Kind::kString:
-      heap.step(std::min(a.bytes().size(), b.bytes().size()) / 64);
-      return a.bytes() == b.bytes();
+    case Kind::kNone: return true;
+    case Kind::kString: heap.step(std::min(a.bytes().size(), b.bytes().size()) / 64); return a.bytes() == b.bytes();
     case Kind::kList:
     case Kind::kTuple: {
       if (a.identity() == b.identity()) return true;
@@ -435,8 +387,7 @@ bool equal(Heap& heap, const Value& a, const Value& b) {
       return length == right.length() && (length == 0 || left.start == right.start) &&
              (length <= 1 || left.step == right.step);
     }
-    default:
-      return a.identity() == b.identity();
+    default: return a.identity() == b.identity();
   }
 }
 
@@ -464,20 +415,14 @@ std::optional<int> order(Heap& heap, const Value& a, const Value& b) {
 
 std::optional<size_t> length_of(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined:
-      return 0;
-    case Kind::kString:
-      return value.text().length;
+    case Kind::kUndefined: return 0;
+    case Kind::kString: return value.text().length;
     case Kind::kList:
     case Kind::kTuple:
-    case Kind::kView:
-      return value.items().size();
-    case Kind::kDict:
-      return value.as<DictObject>().entries.size();
-    case Kind::kRange:
-      return value.as<RangeObject>().length();
-    default:
-      return std::nullopt;
+    case Kind::kView: return value.items().size();
+    case Kind::kDict: return value.as<DictObject>().entries.size();
+    case Kind::kRange: return value.as<RangeObject>().length();
+    default: return std::nullopt;
   }
 }
 
@@ -491,18 +436,15 @@ bool iterable(const Value& value) {
     case Kind::kDict:
     case Kind::kRange:
     case Kind::kGenerator:
-    case Kind::kLoop:
-      return true;
-    default:
-      return false;
+    case Kind::kLoop: return true;
+    default: return false;
   }
 }
 
 Values iterate(Heap& heap, const Value& value) {
   Values out;
   switch (value.kind()) {
-    case Kind::kUndefined:
-      return out;
+    case Kind::kUndefined: return out;
     case Kind::kString: {
       const StyledText& text = value.text();
       heap.step(text.length);
@@ -516,9 +458,7 @@ Values iterate(Heap& heap, const Value& value) {
     }
     case Kind::kList:
     case Kind::kTuple:
-    case Kind::kView:
-      heap.step(value.items().size());
-      return value.items();
+    case Kind::kView: heap.step(value.items().size()); return value.items();
     case Kind::kDict: {
       const auto& entries = value.as<DictObject>().entries;
       heap.step(entries.size());
@@ -538,13 +478,11 @@ Values iterate(Heap& heap, const Value& value) {
     case Kind::kGenerator: {
       auto& generator = value.as<GeneratorObject>();
       heap.step(generator.items.size());
-      out.assign(generator.items.begin() + static_cast<std::ptrdiff_t>(generator.next),
-                 generator.items.end());
+      out.assign(generator.items.begin() + static_cast<std::ptrdiff_t>(generator.next), generator.items.end());
       generator.next = generator.items.size();
       return out;
     }
-    default:
-      fail("'{}' object is not iterable", type_name(value));
+    default: fail("'{}' object is not iterable", type_name(value));
   }
 }
 

@@ -152,8 +152,6 @@ constexpr TestEntry kTests[] = {
 
 }  // namespace
 
-const TestEntry* find_test(std::string_view name) {
-  return find_entry(kTests, name);
-}
+const TestEntry* find_test(std::string_view name) { return find_entry(kTests, name); }
 
 }  // namespace headrace::text::jinja
