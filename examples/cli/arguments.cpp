@@ -13,7 +13,7 @@ namespace cli {
 void ModelArguments::add_to(CLI::App& command) {
   command.add_option("-m,--model", path, "GGUF file, safetensors file or Hugging Face folder")->required();
   command.add_option("-t,--threads", threads, "threads (0, the default: all processors this process may use)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   command.add_option("--isa", isa, "instruction set: auto, baseline, avx2, avx512_vnni");
   command.add_option("--kv-dtype", kv_dtype, "type of cached keys and values: f32, f16, bf16, q8");
   command.add_option("--set", settings, "further setting as key=value (docs/c-abi.md lists them)")->take_all();
@@ -42,7 +42,7 @@ headrace::Model ModelArguments::load(const headrace::Options& options) const {
 
 void SamplingArguments::add_to(CLI::App& command) {
   command.add_option("-n,--max-tokens", max_tokens, "tokens to generate at most (0: until the model ends)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   command.add_option("--temp", temperature, "temperature; 0 is greedy (default)");
   command.add_option("--top-k", top_k, "keep the k most likely tokens");
   command.add_option("--top-p", top_p, "keep the most likely tokens of this total probability");
@@ -71,6 +71,15 @@ std::string read_file(const std::string& path) {
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) throw std::runtime_error(path + ": cannot be read");
   return text.str();
+}
+
+CLI::Validator at_least(int64_t least) {
+  const auto check = [least](std::string& text) -> std::string {
+    int64_t value = 0;
+    if (!CLI::detail::lexical_cast(text, value)) return text + " is not a whole number";
+    return value < least ? text + " is less than " + std::to_string(least) : std::string();
+  };
+  return CLI::Validator(check, "");
 }
 
 }  // namespace cli

@@ -44,4 +44,7 @@ struct SamplingArguments {
 // The whole of a file, or of standard input for "-". Throws std::runtime_error naming the file.
 std::string read_file(const std::string& path);
 
+// Checks of counts given on the command line.
+CLI::Validator at_least(int64_t least);
+
 }  // namespace cli

@@ -35,20 +35,11 @@ void chat(const ChatArguments& arguments) {
   const auto start = [&] {
     if (!arguments.system.empty()) session.append_message("system", arguments.system);
   };
-  if (arguments.restore.empty()) start();
-  if (is_terminal) std::cerr << "/clear forgets the conversation, /exit or end of input leaves.\n";
-
-  std::string line;
-  for (;;) {
-    if (is_terminal) std::cerr << "> " << std::flush;
-    if (!std::getline(std::cin, line) || line == "/exit") break;
-    if (line.empty()) continue;
-    if (line == "/clear") {
-      session.rewind(0);
-      start();
-      continue;
-    }
-    session.append_message("user", line);
+  const auto save = [&] {
+    if (!arguments.save.empty()) session.save(arguments.save);
+  };
+  const auto answer = [&](const std::string& message) {
+    session.append_message("user", message);
     headrace::Request request(model);
     request.set_session(session);
     arguments.sampling.apply(request);
@@ -62,8 +53,34 @@ void chat(const ChatArguments& arguments) {
     });
     reply["content"] = text;
     std::cout << (arguments.json ? reply.dump() : std::string()) << std::endl;
+  };
+  if (arguments.restore.empty()) start();
+  if (is_terminal) std::cerr << "/clear forgets the conversation, /exit or end of input leaves.\n";
+
+  std::string line;
+  for (;;) {
+    if (is_terminal) std::cerr << "> " << std::flush;
+    if (!std::getline(std::cin, line) || line == "/exit") break;
+    if (line.empty()) continue;
+    if (line == "/clear") {
+      session.rewind(0);
+      start();
+      continue;
+    }
+    // A message that fails leaves the conversation as it was before: nothing of it is lost.
+    headrace::Session before = session.fork();
+    try {
+      answer(line);
+    } catch (const headrace::Error& error) {
+      session = std::move(before);
+      if (!is_terminal) {
+        save();
+        throw;
+      }
+      std::cerr << "headrace: error: " << error.what() << std::endl;
+    }
   }
-  if (!arguments.save.empty()) session.save(arguments.save);
+  save();
 }
 
 }  // namespace

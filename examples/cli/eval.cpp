@@ -80,6 +80,10 @@ nlohmann::ordered_json report(const Scores& scores, const EvalArguments& argumen
 }
 
 void evaluate(const EvalArguments& arguments) {
+  if (!arguments.reference.empty() && arguments.reference == arguments.save_reference) {
+    throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "cannot be compared with and written at once",
+                          arguments.reference);
+  }
   headrace::Options options = arguments.model.options();
   if (arguments.exact) options.set("model.exact", "true");
   if (arguments.exact && arguments.model.kv_dtype.empty()) options.set("kv.dtype", "f32");
@@ -92,7 +96,6 @@ void evaluate(const EvalArguments& arguments) {
   std::unique_ptr<ReferenceWriter> writer;
   std::unique_ptr<ReferenceReader> reader;
   const ReferenceHeader header{arguments.context, model.info().vocab_size, tokens};
-  if (!arguments.save_reference.empty()) writer = std::make_unique<ReferenceWriter>(arguments.save_reference, header);
   if (!arguments.reference.empty()) {
     reader = std::make_unique<ReferenceReader>(arguments.reference);
     if (reader->header().context != header.context || reader->header().vocab_size != header.vocab_size ||
@@ -101,6 +104,7 @@ void evaluate(const EvalArguments& arguments) {
                             arguments.reference);
     }
   }
+  if (!arguments.save_reference.empty()) writer = std::make_unique<ReferenceWriter>(arguments.save_reference, header);
 
   const size_t context = static_cast<size_t>(arguments.context), first = context / 2;
   constexpr size_t kChunk = 64;  // bounds the memory for logits; the result does not depend on it
@@ -155,7 +159,8 @@ void add_eval(CLI::App& app) {
   command->add_option("--text", arguments->text, "the text; - reads standard input")->required();
   command->add_option("--context", arguments->context, "tokens of a window, the second half is scored")
       ->check(CLI::Range(8, 1 << 20));
-  command->add_option("--tokens", arguments->max_tokens, "use at most this many tokens of the text (0: all)");
+  command->add_option("--tokens", arguments->max_tokens, "use at most this many tokens of the text (0: all)")
+      ->check(at_least(0));
   command->add_option("--save-reference", arguments->save_reference, "write this run's log-probabilities to a file");
   command->add_option("--reference", arguments->reference, "compare with such a file");
   command->add_flag("--exact", arguments->exact, "run the same weights dequantized, everything in float32");

@@ -27,12 +27,14 @@ uint64_t parse_bytes(const std::string& text) {
     end = 0;
   }
   const std::string unit = text.substr(end);
-  const size_t power = unit.empty() ? 0 : std::string("KMGT").find(static_cast<char>(std::toupper(unit[0]))) + 1;
+  size_t power = 0;
+  if (!unit.empty())
+    power = std::string("BKMGT").find(static_cast<char>(std::toupper(static_cast<unsigned char>(unit[0]))));
   const std::string rest = unit.size() > 1 ? unit.substr(1) : "";
-  if (end == 0 || !(value >= 0) || power > 4 || !(rest.empty() || rest == "B" || rest == "iB")) {
-    throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "is not an amount of memory such as 16G", text);
-  }
-  for (size_t i = 0; i < power; ++i) value *= 1024;
+  bool is_amount = end != 0 && power <= 4 && (rest.empty() || (power > 0 && (rest == "B" || rest == "iB")));
+  for (size_t i = 0; is_amount && i < power; ++i) value *= 1024;
+  is_amount = is_amount && value >= 0 && value < 0x1p63;  // false for NaN too
+  if (!is_amount) throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "is not an amount of memory such as 16G", text);
   return static_cast<uint64_t>(value);
 }
 

@@ -23,7 +23,12 @@ struct LogitsArguments {
 std::vector<int32_t> wanted_tokens(const LogitsArguments& arguments, const headrace::Model& model) {
   if (!arguments.tokens.empty()) return arguments.tokens;
   if (arguments.tokens_file.empty()) return model.tokenizer().encode(arguments.prompt);
-  return nlohmann::json::parse(read_file(arguments.tokens_file)).get<std::vector<int32_t>>();
+  const std::string text = read_file(arguments.tokens_file);
+  try {
+    return nlohmann::json::parse(text).get<std::vector<int32_t>>();
+  } catch (const nlohmann::json::exception&) {
+    throw headrace::Error(HEADRACE_MALFORMED, "is not a JSON array of token ids", arguments.tokens_file);
+  }
 }
 
 void write_logits(const LogitsArguments& arguments) {

@@ -3,6 +3,8 @@
 
 #include <cstdio>
 #include <exception>
+#include <iostream>
+#include <stdexcept>
 
 #include "commands.h"
 
@@ -20,6 +22,8 @@ int main(int argc, char** argv) {
   cli::add_bench(app);
   try {
     app.parse(argc, argv);
+    // A full disk shows when the last of the output is written.
+    if (!std::cout.flush()) throw std::runtime_error("standard output: writing failed");
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const std::exception& error) {

@@ -62,6 +62,7 @@ void ReferenceWriter::close() {
 }
 
 ReferenceReader::ReferenceReader(const std::string& path) : path_(path), file_(path, std::ios::binary) {
+  if (!file_) throw std::runtime_error(path + ": cannot be read");
   char magic[8] = {};
   int32_t fields[3] = {};
   file_.read(magic, 8);

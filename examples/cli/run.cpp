@@ -36,7 +36,11 @@ void run(const RunArguments& arguments) {
     nlohmann::ordered_json messages = nlohmann::ordered_json::array();
     if (!arguments.system.empty()) messages.push_back({{"role", "system"}, {"content", arguments.system}});
     messages.push_back({{"role", "user"}, {"content", prompt}});
-    request.add_messages(messages.dump());
+    try {
+      request.add_messages(messages.dump());
+    } catch (const nlohmann::json::type_error&) {  // JSON holds no text that is not UTF-8
+      throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "is not UTF-8", "prompt");
+    }
   }
   arguments.sampling.apply(request);
 

@@ -1,27 +1,20 @@
-"""The `headrace` command. HEADRACE_CLI names the binary."""
+"""The subcommands of `headrace` that do not generate; generation_cli_test.py has those that do."""
 
 import json
 import math
 import os
-import subprocess
 import tempfile
 import unittest
 
 import numpy as np
 
-CLI = os.environ["HEADRACE_CLI"]
-SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DATA = os.environ.get("HEADRACE_TEST_DATA", "")
-LLAMA = os.path.join(SOURCE, "tests", "data", "goldens", "llama")
+import tiny_text_model
+from headrace_command import CommandTest, run
+
+SOURCE = tiny_text_model.SOURCE
+LLAMA = tiny_text_model.LLAMA
 TOKENIZER = os.path.join(SOURCE, "tests", "data", "tokenizers", "qwen2")
-
-
-def run(*arguments, stdin="", code=0):
-    result = subprocess.run([CLI, *arguments], input=stdin, capture_output=True, text=True, timeout=120)
-    assert result.returncode == code, (arguments, result.returncode, result.stderr)
-    if code == 0:
-        assert result.stderr == "", result.stderr  # quiet where standard error is no terminal
-    return result
+MESSAGES = '[{"role": "user", "content": "hi"}]'
 
 
 class Usage(unittest.TestCase):
@@ -37,72 +30,246 @@ class Usage(unittest.TestCase):
             self.assertIn("headrace: error:", run(*arguments, code=1).stderr)
 
 
-class Commands(unittest.TestCase):
+class WithModel(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        cls.model = os.path.join(cls.folder, "model")
+        os.mkdir(cls.model)
+        tiny_text_model.write(cls.model)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path(name)
+
+
+class Commands(WithModel):
     def test_tokenize(self):
         out = json.loads(run("tokenize", "-m", TOKENIZER, "--json", stdin="<|im_start|>").stdout)
         self.assertEqual(out["count"], 1)
         out = json.loads(run("tokenize", "-m", TOKENIZER, "--json", "--no-special", stdin="<|im_start|>").stdout)
         self.assertGreater(out["count"], 1)
         self.assertEqual("".join(out["pieces"]), "<|im_start|>")
+        self.assertEqual(run("tokenize", "-m", TOKENIZER, "--no-special", stdin="<|im_start|>").stdout,
+                         " ".join(map(str, out["tokens"])) + "\n")
+        self.assert_fails("tokenize", "-m", TOKENIZER, stdin=b"ab\xff", says=["byte 2", "UTF-8"])
+        self.assert_fails("tokenize", "-m", LLAMA, says="tokenizer")
 
-    def test_template(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "chat.jinja")
-            with open(path, "w") as file:
-                file.write("{% for m in messages %}[{{ m.content }}]{% endfor %}{{ tools | length if tools else 0 }}")
-            tools = os.path.join(folder, "tools.json")
-            with open(tools, "w") as file:
-                file.write('[{"type": "function"}]')
-            messages = '[{"role": "user", "content": "hi"}]'
-            self.assertEqual(run("template", "--template-file", path, "-", stdin=messages).stdout, "[hi]0")
-            out = json.loads(run("template", "--template-file", path, "-", "--tools", tools, "--json", stdin=messages).stdout)
-            self.assertEqual(out["text"], "[hi]1")
-            self.assertTrue(any(span["is_content"] for span in out["spans"]))
-            self.assertIn("headrace: error:", run("template", "--template-file", path, "-", stdin="[", code=1).stderr)
+    def test_template_of_a_model(self):
+        text = "<s><|user|>hi<|end|>"
+        self.assertEqual(run("template", "-m", self.model, "-", stdin=MESSAGES).stdout, text + "<|assistant|>")
+        self.assertEqual(run("template", "-m", self.model, "-", "--no-generation-prompt", stdin=MESSAGES).stdout, text)
+        self.assertEqual(run("template", "-m", self.model, self.write("messages", MESSAGES)).stdout, text + "<|assistant|>")
+        # In bytes: what the caller wrote, and nothing else, is content.
+        out = json.loads(run("template", "-m", self.model, "-", "--json",
+                             stdin='[{"role": "user", "content": "h\u00e9"}]').stdout)
+        data = out["text"].encode()
+        content = [data[span["begin"]:span["end"]] for span in out["spans"] if span["is_content"]]
+        self.assertEqual(content, ["h\u00e9".encode()])
+        self.assertEqual([0] + [span["end"] for span in out["spans"]], [span["begin"] for span in out["spans"]] + [len(data)])
+
+    def test_template_file(self):
+        path = self.write("chat.jinja",
+                          "{% for m in messages %}[{{ m.content }}]{% endfor %}{{ tools | length if tools else 0 }}{{ mood }}")
+        tools = self.write("tools.json", '[{"type": "function"}]')
+        self.assertEqual(run("template", "--template-file", path, "-", stdin=MESSAGES).stdout, "[hi]0")
+        out = json.loads(run("template", "--template-file", path, "-", "--tools", tools, "--json", stdin=MESSAGES).stdout)
+        self.assertEqual(out["text"], "[hi]1")
+        self.assertTrue(any(span["is_content"] for span in out["spans"]))
+        self.assertEqual(run("template", "--template-file", path, "-", "--variables", '{"mood": "!"}', stdin=MESSAGES).stdout,
+                         "[hi]0!")
+
+    def test_template_failures(self):
+        path = self.write("good.jinja", "{{ messages }}")
+        self.assert_fails("template", "--template-file", path, "-", stdin="[", says="messages")
+        self.assert_fails("template", "--template-file", path, "-", "--variables", "[", stdin=MESSAGES, says="variables")
+        self.assert_fails("template", "--template-file", path, self.path("nowhere"), says=self.path("nowhere"))
+        self.assert_fails("template", "--template-file", self.path("nowhere"), "-", says=self.path("nowhere"))
+        self.assert_fails("template", "--template-file", self.folder, "-", says=self.folder)
+        self.assert_fails("template", "-m", self.path("nowhere"), "-", stdin=MESSAGES, says=self.path("nowhere"))
+        self.assert_fails("template", "-m", LLAMA, "-", stdin=MESSAGES, says="template")
+        bad = self.write("bad.jinja", "text\n{% if %}")
+        self.assert_fails("template", "--template-file", bad, "-", stdin=MESSAGES, says="line 2, column")
+        raising = self.write("raising.jinja", "{{ raise_exception('Roles must alternate') }}")
+        self.assert_fails("template", "--template-file", raising, "-", stdin=MESSAGES, says="Roles must alternate")
+        self.assert_wrong_usage("template", "-", says="required")
+        self.assert_wrong_usage("template", "-m", self.model, "--template-file", path, "-", says="2 were given")
 
     def test_inspect(self):
-        self.assertIn("architecture", json.loads(run("inspect", LLAMA, "--memory", "1G", "--json").stdout))
-        run("inspect", LLAMA, "--memory", "much", code=1)
+        out = json.loads(run("inspect", LLAMA, "--json").stdout)
+        self.assertEqual((out["architecture"], out["vocab_size"]), ("llama", 96))
+        self.assertNotIn("memory_plan", out)
+        self.assertIn("architecture: llama\n", run("inspect", LLAMA).stdout)
+        self.assertEqual(json.loads(run("inspect", "-m", LLAMA, "--json").stdout), out)
+
+    def test_inspect_memory(self):
+        def plan(memory):
+            return json.loads(run("inspect", LLAMA, "--memory", memory, "--json").stdout)["memory_plan"]
+
+        for text, value in (("1G", 2**30), ("1.5GiB", 3 * 2**29), ("800M", 800 * 2**20), ("16kB", 2**14), ("1T", 2**40),
+                            ("4096", 4096), ("4096B", 4096)):
+            self.assertEqual(plan(text)["memory_bytes"], value)
+        # What is said to fit does, and one block of 16 tokens more would not.
+        memory = plan("1M")
+        bytes_per_token = json.loads(run("inspect", LLAMA, "--json").stdout)["kv_bytes_per_token"]
+        left = memory["memory_bytes"] - memory["weight_bytes"] - memory["workspace_bytes"]
+        for row in memory["fits"]:
+            need = bytes_per_token[row["kv_dtype"]]
+            self.assertLessEqual(row["cache_tokens"] * need, left)
+            self.assertGreater((row["cache_tokens"] + 16) * need, left)
+            self.assertEqual(row["max_context"], min(row["cache_tokens"], 256))
+        self.assertIn("memory_plan:\n  memory_bytes: 1048576\n", run("inspect", LLAMA, "--memory", "1M").stdout)
+        for amount in ("much", "16X", "1BB", "-1", "nan", "inf", "99999999999T", "1 G", "0x"):
+            self.assert_fails("inspect", LLAMA, "--memory=" + amount, says=amount + ": is not an amount")
+
+    def test_inspect_failures(self):
+        with open(os.path.join(LLAMA, "model.gguf"), "rb") as file:
+            data = file.read()
+        for size in (0, 3, 1000, len(data) - 1):
+            with open(self.path("cut.gguf"), "wb") as file:
+                file.write(data[:size])
+            self.assert_fails("inspect", self.path("cut.gguf"), says="cut.gguf")
+        self.assert_fails("inspect", self.path("nowhere"), says=self.path("nowhere"))
+        self.assert_wrong_usage("inspect", says="required")
 
     def test_logits(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "logits.npy")
-            out = json.loads(run("logits", "-m", LLAMA, "--tokens", "5,6,7", "-o", path, "--json").stdout)
-            logits = np.load(path)
-            self.assertEqual(list(logits.shape), out["shape"])
-            self.assertEqual(logits.dtype, np.float32)
-            self.assertTrue(np.isfinite(logits).all())
+        path = self.path("logits.npy")
+        out = json.loads(run("logits", "-m", LLAMA, "--tokens", "5,6,7", "-o", path, "--json").stdout)
+        logits = np.load(path)
+        self.assertEqual(list(logits.shape), out["shape"])
+        self.assertEqual(logits.dtype, np.float32)
+        self.assertTrue(np.isfinite(logits).all())
+        run("logits", "-m", LLAMA, "--tokens-file", self.write("tokens.json", "[5, 6, 7]"), "-o", self.path("same.npy"))
+        np.testing.assert_array_equal(np.load(self.path("same.npy")), logits)
+        # Text has the tokenizer's <s> before it.
+        out = json.loads(run("logits", "-m", self.model, "-p", "ab", "-o", path, "--json").stdout)
+        self.assertEqual(out["tokens"], [tiny_text_model.BOS, tiny_text_model.token("a"), tiny_text_model.token("b")])
+
+    def test_logits_failures(self):
+        command, output = ("logits", "-m", LLAMA), ("-o", self.path("failed.npy"))
+        self.assert_fails(*command, *output, "--tokens", "5,999", says="tokens[1]: 999")
+        self.assert_fails(*command, *output, "-p", "text", says="tokenizer")
+        self.assert_fails(*command, *output, "--tokens-file", self.path("nowhere"), says=self.path("nowhere"))
+        for text in ("{", "[1.5, \"x\"]", "{}"):
+            self.assert_fails(*command, *output, "--tokens-file", self.write("bad.json", text), says="bad.json: is not")
+        self.assert_fails(*command, "--tokens", "5", "-o", self.path("no/where"), says=self.path("no/where"))
+        self.assert_wrong_usage(*command, *output, says="required")
 
     def test_bench(self):
-        arguments = ("--prompt-tokens", "16", "--gen-tokens", "8", "--repeats", "1", "--json")
-        out = json.loads(run("bench", "-m", os.path.join(DATA, "goldens", "models", "llama"), *arguments).stdout) if DATA else None
-        if out is None:
-            self.skipTest("no model with a tokenizer in HEADRACE_TEST_DATA")
+        arguments = ("--prompt-tokens", "16", "--gen-tokens", "8", "--repeats", "1", "-t", "1")
+        out = json.loads(run("bench", "-m", self.model, *arguments, "--json").stdout)
         for key in ("prefill_tokens_per_second", "decode_tokens_per_second", "load_seconds", "peak_bytes"):
             self.assertGreater(out[key], 0)
         self.assertTrue(out["isa"])
+        self.assert_wrong_usage("bench", "-m", self.model, "--batch", "0", says="--batch: 0 is less than 1")
 
-    def test_eval(self):
-        model = os.path.join(DATA, "goldens", "models", "llama")
-        if not DATA or not os.path.isdir(model):
-            self.skipTest("no model with a tokenizer in HEADRACE_TEST_DATA")
-        with tempfile.TemporaryDirectory() as folder:
-            text, reference = os.path.join(folder, "text"), os.path.join(folder, "reference")
-            with open(text, "w") as file:
-                file.write("The quick brown fox jumps over the lazy dog. " * 20)
-            arguments = ("eval", "-m", model, "--text", text, "--context", "64", "--tokens", "64", "--json")
-            saved = json.loads(run(*arguments, "--save-reference", reference).stdout)
-            same = json.loads(run(*arguments, "--reference", reference).stdout)
-            self.assertEqual(saved["perplexity"], same["perplexity"])
-            self.assertLess(abs(same["mean_kl"]), 1e-7)
-            self.assertEqual(same["top1_agreement"], 1)
-            # Perplexity by NumPy, from the logits of the tokens that the reference file holds.
-            tokens = np.fromfile(reference, "<i4", offset=20, count=64).tolist()
-            path = os.path.join(folder, "logits.npy")
-            run("logits", "-m", model, "--tokens", ",".join(map(str, tokens)), "-o", path)
+
+class Eval(WithModel):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.text = os.path.join(cls.folder, "text")
+        with open(cls.text, "w", encoding="utf-8") as file:
+            file.write("the quick brown fox jumps over the lazy dog. " * 6)
+        cls.command = ("eval", "-m", cls.model, "--text", cls.text, "--context", "64", "--tokens", "128")
+
+    def test_perplexity(self):
+        reference = self.path("reference")
+        saved = json.loads(run(*self.command, "--json", "--save-reference", reference).stdout)
+        self.assertEqual((saved["tokens"], saved["scored"]), (128, 2 * 31))
+        # By NumPy, from the logits of each window's tokens, which the reference file holds.
+        windows = np.fromfile(reference, "<i4", offset=20, count=128).reshape(2, 64)
+        losses = []
+        for window in windows:
+            self.assertEqual(window[0], tiny_text_model.BOS)
+            path = self.path("logits.npy")
+            run("logits", "-m", self.model, "--tokens", ",".join(map(str, window)), "-o", path)
             logits = np.load(path).astype(np.float64)[32:63]
-            losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(31), tokens[33:64]]
-            self.assertTrue(math.isclose(math.exp(losses.mean()), saved["perplexity"], rel_tol=1e-9))
+            losses.append(np.log(np.exp(logits).sum(1)) - logits[np.arange(31), window[33:]])
+        losses = np.concatenate(losses)
+        self.assertTrue(math.isclose(math.exp(losses.mean()), saved["perplexity"], rel_tol=1e-9))
+        error = losses.std(ddof=1) / math.sqrt(losses.size) * saved["perplexity"]
+        self.assertTrue(math.isclose(error, saved["perplexity_standard_error"], rel_tol=1e-9))
+
+    def test_the_same_model_is_its_reference(self):
+        reference = self.path("reference")
+        saved = json.loads(run(*self.command, "--json", "--save-reference", reference).stdout)
+        same = json.loads(run(*self.command, "--json", "--reference", reference).stdout)
+        self.assertEqual(saved["perplexity"], same["perplexity"])
+        # The file's codes are 16 bits of a range of at most 40 nats, so a logprob is off by 3.1e-4 at most and the KL, of
+        # second order in that, by half its square.
+        self.assertLess(abs(same["mean_kl"]), (40 / 65535 / 2) ** 2)
+        self.assertEqual(same["top1_agreement"], 1)
+        copied = self.path("copied")
+        run(*self.command, "--reference", reference, "--save-reference", copied)
+        with open(reference, "rb") as one, open(copied, "rb") as other:
+            self.assertEqual(one.read(), other.read())
+
+    def test_another_model_is_apart(self):
+        """KL and agreement by NumPy, between exact float32 keys and values and 8-bit ones."""
+        reference = self.path("f32")
+        run(*self.command, "--exact", "--save-reference", reference)
+        out = json.loads(run(*self.command, "--json", "--kv-dtype", "q8", "--reference", reference).stdout)
+        logprobs = {}
+        for kind, settings in (("f32", ("--kv-dtype", "f32", "--set", "model.exact=true")), ("q8", ("--kv-dtype", "q8"))):
+            rows = []
+            for window in np.fromfile(reference, "<i4", offset=20, count=128).reshape(2, 64):
+                path = self.path("logits.npy")
+                run("logits", "-m", self.model, *settings, "--tokens", ",".join(map(str, window)), "-o", path)
+                rows.append(np.load(path).astype(np.float64)[32:63])
+            rows = np.concatenate(rows)
+            logprobs[kind] = rows - np.log(np.exp(rows).sum(1, keepdims=True))
+        kl = (np.exp(logprobs["f32"]) * (logprobs["f32"] - logprobs["q8"])).sum(1)
+        self.assertGreater(kl.mean(), 0)
+        # First order in the codes' rounding, 3.1e-4 at most and of either sign, times the difference of the two.
+        bound = 40 / 65535 / 2 * np.abs(logprobs["f32"] - logprobs["q8"]).max() + (40 / 65535 / 2) ** 2
+        self.assertLess(abs(out["mean_kl"] - kl.mean()), bound)
+        agreement = (logprobs["f32"].argmax(1) == logprobs["q8"].argmax(1)).mean()
+        self.assertTrue(math.isclose(out["top1_agreement"], agreement, rel_tol=1e-12))
+
+    def test_text_output(self):
+        reference = self.path("reference")
+        out = run(*self.command, "--save-reference", reference).stdout
+        self.assertRegex(out, r"\Atokens 128, scored 62, perplexity [\d.]+ \+- [\d.]+\n\Z")
+        self.assertIn("top-1 agreement 1.0", run(*self.command, "--reference", reference).stdout)
+
+    def test_text_from_standard_input(self):
+        with open(self.text, encoding="utf-8") as file:
+            text = file.read()
+        command = [argument if argument != self.text else "-" for argument in self.command]
+        self.assertEqual(run(*command, stdin=text).stdout, run(*self.command).stdout)
+
+    def test_failures(self):
+        reference = self.path("reference")
+        run(*self.command, "--save-reference", reference)
+        with open(reference, "rb") as file:
+            data = file.read()
+        for size in (0, 10, 300, len(data) - 1):
+            with open(self.path("cut"), "wb") as file:
+                file.write(data[:size])
+            self.assert_fails(*self.command, "--reference", self.path("cut"), says=self.path("cut"))
+        self.assert_fails(*self.command, "--reference", self.text, says=self.text + ": is no reference file")
+        self.assert_fails(*self.command, "--reference", self.path("nowhere"), says=self.path("nowhere") + ": cannot be read")
+        self.assert_fails(*self.command, "--save-reference", self.path("no/where"), says=self.path("no/where"))
+        self.assert_fails(*self.command[:-1], "64", "--reference", reference, says="another text")
+        # A reference is never lost to a mistake.
+        self.assert_fails(*self.command, "--save-reference", reference, "--reference", reference, says=reference)
+        with open(reference, "rb") as file:
+            self.assertEqual(file.read(), data)
+        model = ("eval", "-m", self.model)
+        self.assert_fails(*model, "--text", self.path("nowhere"), says=self.path("nowhere"))
+        self.assert_fails(*model, "--text", "-", stdin="short", says="fewer than one window of 512")
+        self.assert_fails(*model, "--text", "-", "--context", "512", stdin="x" * 600, says="context of 256")
+        self.assert_fails("eval", "-m", LLAMA, "--text", self.text, says="tokenizer")
+        self.assert_wrong_usage(*model, "--text", self.text, "--context", "4", says="--context")
+        self.assert_wrong_usage(*model, "--text", self.text, "--tokens", "-1", says="--tokens: -1 is less than 0")
+        self.assert_wrong_usage(*model, says="--text is required")
 
 
 if __name__ == "__main__":
