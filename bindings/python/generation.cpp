@@ -1,3 +1,4 @@
+#include <condition_variable>
 #include <deque>
 #include <mutex>
 
@@ -6,65 +7,81 @@
 namespace headrace_python {
 namespace {
 
-// Fills a request from generate's keywords; an unknown keyword is a TypeError.
-void set_parameters(headrace::Request& request, const headrace::Model& model, const py::kwargs& arguments) {
+// What generate's keywords say about one request, until they are put into it.
+struct Parameters {
   headrace::Sampling sampling;
   int64_t min_tokens = 0, max_tokens = 0;
+};
+
+// Throws py::cast_error for a value of another type.
+void set_parameter(headrace::Request& request, Parameters& parameters, const std::string& name,
+                   const py::handle& value) {
+  headrace::Sampling& sampling = parameters.sampling;
+  if (name == "temperature")
+    sampling.temperature = value.cast<float>();
+  else if (name == "top_k")
+    sampling.top_k = value.cast<int32_t>();
+  else if (name == "top_p")
+    sampling.top_p = value.cast<float>();
+  else if (name == "min_p")
+    sampling.min_p = value.cast<float>();
+  else if (name == "typical_p")
+    sampling.typical_p = value.cast<float>();
+  else if (name == "repetition_penalty")
+    sampling.repetition_penalty = value.cast<float>();
+  else if (name == "frequency_penalty")
+    sampling.frequency_penalty = value.cast<float>();
+  else if (name == "presence_penalty")
+    sampling.presence_penalty = value.cast<float>();
+  else if (name == "n")
+    sampling.n = value.cast<uint32_t>();
+  else if (name == "seed")
+    sampling.seed = value.cast<uint64_t>(), sampling.has_seed = 1;
+  else if (name == "logprobs")
+    sampling.num_logprobs = value.cast<int32_t>();
+  else if (name == "prompt_logprobs")
+    sampling.num_prompt_logprobs = value.cast<int32_t>();
+  else if (name == "min_tokens")
+    parameters.min_tokens = value.cast<int64_t>();
+  else if (name == "max_tokens")
+    parameters.max_tokens = value.cast<int64_t>();
+  else if (name == "ignore_eos")
+    request.set_ignore_eos(value.cast<bool>());
+  else if (name == "deadline_ms")
+    request.set_deadline(value.cast<int64_t>());
+  else if (name == "priority")
+    request.set_priority(value.cast<int32_t>());
+  else if (name == "cache_salt")
+    request.set_cache_salt(value.cast<std::string>());
+  else if (name == "session")
+    request.set_session(value.cast<const PythonSession&>().session);
+  else if (name == "stop") {
+    if (py::isinstance<py::str>(value))
+      request.add_stop(value.cast<std::string>());
+    else
+      for (const auto& text : value.cast<std::vector<std::string>>()) request.add_stop(text);
+  } else if (name == "stop_token_ids") {
+    for (int32_t id : value.cast<std::vector<int32_t>>()) request.add_stop_token(id);
+  } else if (name == "logit_bias") {
+    for (const auto& [id, bias] : value.cast<std::map<int32_t, float>>()) request.add_logit_bias(id, bias);
+  } else {
+    throw py::type_error("unknown generation parameter: " + name);
+  }
+}
+
+// Fills a request from generate's keywords; an unknown keyword, and a value of another type, is a TypeError.
+void set_parameters(headrace::Request& request, const py::kwargs& arguments) {
+  Parameters parameters;
   for (const auto& [key, value] : arguments) {
-    const std::string name = key.cast<std::string>();
     if (value.is_none()) continue;
-    if (name == "temperature")
-      sampling.temperature = value.cast<float>();
-    else if (name == "top_k")
-      sampling.top_k = value.cast<int32_t>();
-    else if (name == "top_p")
-      sampling.top_p = value.cast<float>();
-    else if (name == "min_p")
-      sampling.min_p = value.cast<float>();
-    else if (name == "typical_p")
-      sampling.typical_p = value.cast<float>();
-    else if (name == "repetition_penalty")
-      sampling.repetition_penalty = value.cast<float>();
-    else if (name == "frequency_penalty")
-      sampling.frequency_penalty = value.cast<float>();
-    else if (name == "presence_penalty")
-      sampling.presence_penalty = value.cast<float>();
-    else if (name == "n")
-      sampling.n = value.cast<uint32_t>();
-    else if (name == "seed")
-      sampling.seed = value.cast<uint64_t>(), sampling.has_seed = 1;
-    else if (name == "logprobs")
-      sampling.num_logprobs = value.cast<int32_t>();
-    else if (name == "prompt_logprobs")
-      sampling.num_prompt_logprobs = value.cast<int32_t>();
-    else if (name == "min_tokens")
-      min_tokens = value.cast<int64_t>();
-    else if (name == "max_tokens")
-      max_tokens = value.cast<int64_t>();
-    else if (name == "ignore_eos")
-      request.set_ignore_eos(value.cast<bool>());
-    else if (name == "deadline_ms")
-      request.set_deadline(value.cast<int64_t>());
-    else if (name == "priority")
-      request.set_priority(value.cast<int32_t>());
-    else if (name == "cache_salt")
-      request.set_cache_salt(value.cast<std::string>());
-    else if (name == "session")
-      request.set_session(value.cast<const PythonSession&>().session);
-    else if (name == "stop") {
-      if (py::isinstance<py::str>(value))
-        request.add_stop(value.cast<std::string>());
-      else
-        for (const auto& text : value.cast<std::vector<std::string>>()) request.add_stop(text);
-    } else if (name == "stop_token_ids") {
-      for (int32_t id : value.cast<std::vector<int32_t>>()) request.add_stop_token(id);
-    } else if (name == "logit_bias") {
-      for (const auto& [id, bias] : value.cast<std::map<int32_t, float>>()) request.add_logit_bias(id, bias);
-    } else {
-      throw py::type_error("unknown generation parameter: " + name);
+    const std::string name = key.cast<std::string>();
+    try {
+      set_parameter(request, parameters, name, value);
+    } catch (const py::cast_error&) {
+      throw py::type_error(name + ": " + py::repr(value).cast<std::string>() + " is not of the type it needs");
     }
   }
-  request.set_sampling(sampling).set_length(min_tokens, max_tokens);
+  request.set_sampling(parameters.sampling).set_length(parameters.min_tokens, parameters.max_tokens);
 }
 
 // str: plain text; list of int: tokens; list of dict: messages for the chat template; Prompt: a rendered one; None: the
@@ -75,13 +92,17 @@ void set_prompt(headrace::Request& request, const py::object& prompt) {
     request.add_text(prompt.cast<std::string>());
   } else if (py::isinstance<headrace::Prompt>(prompt)) {
     request.add_prompt(prompt.cast<const headrace::Prompt&>());
+  } else if (py::isinstance<py::sequence>(prompt) && py::len(prompt) > 0 &&
+             py::isinstance<py::dict>(prompt.cast<py::sequence>()[0])) {
+    request.add_messages(to_json(prompt));
   } else {
-    const py::sequence sequence = prompt.cast<py::sequence>();
-    if (!sequence.empty() && py::isinstance<py::dict>(sequence[0])) {
-      request.add_messages(to_json(prompt));
-    } else {
-      request.add_tokens(prompt.cast<std::vector<int32_t>>());
+    std::vector<int32_t> tokens;
+    try {
+      tokens = prompt.cast<std::vector<int32_t>>();
+    } catch (const py::cast_error&) {
+      throw py::type_error("prompt: a str, a list of token ids, a list of messages, a Prompt or None is needed");
     }
+    request.add_tokens(tokens);
   }
 }
 
@@ -116,7 +137,9 @@ py::dict event_dict(const headrace::Event& event) {
   return out;
 }
 
-// A scheduler that several Python threads may wait on: whoever waits runs the next step and sorts events by request.
+// A scheduler that several Python threads may wait on: one of those that wait runs the next step and sorts events by
+// request, the others sleep until it is done. The mutex is not held during a step, so that nothing but a step waits for one.
+// Where a function may wait, the GIL must be released.
 class PythonScheduler {
  public:
   PythonScheduler(const headrace::Model& model, const std::optional<headrace::KVCache>& cache,
@@ -127,29 +150,35 @@ class PythonScheduler {
   uint64_t submit(const py::object& prompt, const py::kwargs& arguments) {
     headrace::Request request(model_);
     set_prompt(request, prompt);
-    set_parameters(request, model_, arguments);
+    set_parameters(request, arguments);
     py::gil_scoped_release release;
-    const uint64_t id = scheduler_.submit(request);
+    // Within the lock, so that no event is sorted before there is a queue for it.
     std::lock_guard lock(mutex_);
+    const uint64_t id = scheduler_.submit(request);
     events_[id];
     return id;
   }
   void cancel(uint64_t request_id) { scheduler_.cancel(request_id); }
 
-  // One step; true while there is work. The GIL must be released.
+  // One step, after the one in flight; true while there is work. May wait.
   bool step() {
-    std::lock_guard lock(mutex_);
-    return step_locked();
+    std::unique_lock lock(mutex_);
+    stepped_.wait(lock, [&] { return !stepping_; });
+    return run_step(lock);
   }
 
-  // The request's next event, stepping until there is one; none after its last. The GIL must be released.
+  // The request's next event, stepping until there is one; none after its last. May wait.
   std::optional<headrace::Event> wait(uint64_t request_id) {
+    std::unique_lock lock(mutex_);
     for (;;) {
-      std::lock_guard lock(mutex_);
       const auto queue = events_.find(request_id);
       if (queue == events_.end()) return std::nullopt;
       if (!queue->second.empty()) return pop(queue);
-      step_locked();
+      if (stepping_) {
+        stepped_.wait(lock);
+      } else {
+        run_step(lock);
+      }
     }
   }
   std::optional<headrace::Event> poll(uint64_t request_id) {
@@ -179,8 +208,26 @@ class PythonScheduler {
     if (event.is_last()) events_.erase(queue);
     return event;
   }
-  bool step_locked() {
-    const bool has_work = scheduler_.step();
+  // Gives the lock back for the time of the step.
+  bool run_step(std::unique_lock<std::mutex>& lock) {
+    struct Stepping {
+      PythonScheduler& scheduler;
+      std::unique_lock<std::mutex>& lock;
+      Stepping(PythonScheduler& self, std::unique_lock<std::mutex>& held) : scheduler(self), lock(held) {
+        scheduler.stepping_ = true;
+        lock.unlock();
+      }
+      ~Stepping() {
+        lock.lock();
+        scheduler.stepping_ = false;
+        scheduler.stepped_.notify_all();
+      }
+    };
+    bool has_work = false;
+    {
+      const Stepping stepping(*this, lock);
+      has_work = scheduler_.step();
+    }
     while (std::optional<headrace::Event> event = scheduler_.next_event()) {
       const auto queue = events_.find(event->request_id());
       if (queue != events_.end()) queue->second.push_back(std::move(*event));
@@ -191,6 +238,8 @@ class PythonScheduler {
   headrace::Model model_;
   headrace::Scheduler scheduler_;
   std::mutex mutex_;
+  std::condition_variable stepped_;
+  bool stepping_ = false;
   Queues events_;
 };
 
@@ -214,6 +263,7 @@ class TextStream {
       if (!event) throw py::stop_iteration();
       if (event->type() == headrace::EventType::kFailed) throw event->error();
       if (std::string text = event->text(); !text.empty()) return text;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
   }
 
@@ -223,10 +273,11 @@ class TextStream {
 };
 
 py::object generate(PythonScheduler& self, const py::object& prompt, const py::kwargs& arguments) {
-  const size_t count = arguments.contains("n") ? arguments["n"].cast<size_t>() : 1;
-  const bool wants_logprobs = arguments.contains("logprobs") && !arguments["logprobs"].is_none();
   const py::object output_type = py::module_::import("headrace._generation").attr("Output");
   const uint64_t request_id = self.submit(prompt, arguments);
+  // Submitted, so n is a good number.
+  const size_t count = arguments.contains("n") && !arguments["n"].is_none() ? arguments["n"].cast<size_t>() : 1;
+  const bool wants_logprobs = arguments.contains("logprobs") && !arguments["logprobs"].is_none();
   std::vector<py::object> outputs;
   for (size_t i = 0; i < count; ++i) {
     outputs.push_back(output_type());
@@ -245,7 +296,10 @@ py::object generate(PythonScheduler& self, const py::object& prompt, const py::k
       if (event->type() == headrace::EventType::kFailed) throw event->error();
       const py::dict fields = event_dict(*event);
       if (event->type() == headrace::EventType::kPrompt) {
-        for (py::object& output : outputs) output.attr("prompt_logprobs") = fields["logprobs"];
+        for (py::object& output : outputs) {
+          output.attr("prompt_logprobs") = fields["logprobs"];
+          output.attr("prompt_top_logprobs") = fields["top_logprobs"];
+        }
         continue;
       }
       py::object& output = outputs.at(event->index());

@@ -35,7 +35,8 @@ headrace::Options options_from(const py::kwargs& arguments) {
     const std::string name = key.cast<std::string>();
     if (value.is_none()) continue;
     if (name == "options") {
-      for (const auto& [full, text] : value.cast<py::dict>()) options.set(full.cast<std::string>(), option_text(text));
+      if (!py::isinstance<py::dict>(value)) throw py::type_error("options: a dict of names and values is needed");
+      for (const auto& [full, text] : value.cast<py::dict>()) options.set(option_text(full), option_text(text));
       continue;
     }
     const auto known = short_names().find(name);

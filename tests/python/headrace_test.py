@@ -1,6 +1,6 @@
-"""The Python module, against the goldens and the laws of generation. PYTHONPATH names the built module."""
+"""The Python module, against the goldens and the laws of generation. PYTHONPATH names the built module. What needs a model
+with text is in generation_test.py, session_test.py and errors_test.py."""
 
-import gc
 import glob
 import json
 import os
@@ -113,33 +113,6 @@ class Text(unittest.TestCase):
             self.assertEqual(template.render([], now=now), "2025-03-07 09:05")
 
 
-class Streams(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = os.path.join(DATA, "goldens", "models", "llama")
-        if not DATA or not os.path.isdir(folder):
-            raise unittest.SkipTest("no model with a tokenizer in HEADRACE_TEST_DATA")
-        cls.model = headrace.Model.load(folder, threads=1)
-        cls.prompt = list(range(20, 60))
-
-    def test_stream_gives_the_same_text(self):
-        scheduler = headrace.Scheduler(self.model)
-        whole = scheduler.generate(self.prompt, max_tokens=24, ignore_eos=True).text
-        self.assertTrue(whole)
-        self.assertEqual("".join(scheduler.stream(self.prompt, max_tokens=24, ignore_eos=True)), whole)
-
-    def test_dropping_a_stream_cancels(self):
-        scheduler = headrace.Scheduler(self.model)
-        stream = scheduler.stream(self.prompt, max_tokens=200, ignore_eos=True)
-        next(stream)
-        del stream
-        gc.collect()
-        while scheduler.step():
-            pass
-        self.assertEqual(scheduler.stats["num_running"], 0)
-        self.assertLess(scheduler.stats["decode_tokens"], 100)
-
-
 class Generation(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -191,7 +164,8 @@ class Generation(unittest.TestCase):
         thread.start()
         sys.setswitchinterval(1000)
         before = count[0]
-        for _ in range(100):
+        deadline = time.monotonic() + 60  # a busy machine may let the other one wait
+        while count[0] - before <= 10 and time.monotonic() < deadline:
             self.model.logits(self.prompt)
         advanced = count[0] - before
         done.set()

@@ -8,7 +8,8 @@ class Output:
     """One sample of a request.
 
     logprobs: natural log of each token's probability, None unless asked for; top_logprobs: for each token the most
-    likely ones as (token id, logprob), highest first.
+    likely ones as (token id, logprob), highest first. prompt_logprobs and prompt_top_logprobs are the same for the
+    prompt's tokens; nothing comes before the first, whose logprob is 0.
     """
 
     text: str = ""
@@ -17,4 +18,5 @@ class Output:
     logprobs: list = None
     top_logprobs: list = None
     prompt_logprobs: list = None
+    prompt_top_logprobs: list = None
     usage: dict = field(default_factory=dict)

@@ -1,0 +1,125 @@
+"""What fails raises: headrace.Error with code, status, message and place where the library refuses, TypeError where Python's
+types do. On a tiny model with text that is written for the tests."""
+
+import os
+import tempfile
+import unittest
+
+import numpy as np
+
+import headrace
+import tiny_text_model
+from tiny_text_model import LLAMA
+
+
+class Errors(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        cls.model = headrace.Model.load(tiny_text_model.write(cls.folder), threads=1)
+        cls.scheduler = headrace.Scheduler(cls.model)
+
+    def assert_error(self, status, place, call, *arguments, **keywords):
+        with self.assertRaises(headrace.Error) as caught:
+            call(*arguments, **keywords)
+        error = caught.exception
+        self.assertEqual((error.status, error.place), (status, place), error)
+        self.assertGreater(error.code, 0)
+        self.assertTrue(error.message)
+        self.assertEqual(str(error), f"{error.place}: {error.message}" if error.place else error.message)
+        return error
+
+    def test_codes_are_the_headers(self):
+        self.assertEqual(self.assert_error("HEADRACE_NOT_FOUND", "/nowhere", headrace.Model.load, "/nowhere").code, 2)
+        self.assertEqual(self.assert_error("HEADRACE_INVALID_ARGUMENT", "n", self.scheduler.generate, "x", n=0).code, 1)
+        self.assertTrue(issubclass(headrace.Error, Exception))
+
+    def test_files(self):
+        path = os.path.join(self.folder, "nowhere")
+        for call in (headrace.Model.load, headrace.Tokenizer.load, headrace.ChatTemplate.load, headrace.inspect):
+            self.assert_error("HEADRACE_NOT_FOUND", path, call, path)
+        with open(os.path.join(LLAMA, "model.gguf"), "rb") as file:
+            data = file.read()
+        cut = os.path.join(self.folder, "cut.gguf")
+        with open(cut, "wb") as file:
+            file.write(data[:2000])
+        for call in (headrace.Model.load, headrace.inspect):
+            with self.assertRaises(headrace.Error) as caught:
+                call(cut)
+            self.assertEqual(caught.exception.status, "HEADRACE_MALFORMED")
+            self.assertTrue(caught.exception.place)
+
+    def test_options(self):
+        self.assert_error("HEADRACE_INVALID_ARGUMENT", "kv.dtype", headrace.KVCache, self.model, kv_dtype="q9")
+        self.assert_error("HEADRACE_INVALID_ARGUMENT", "engine.threads", headrace.Model.load, LLAMA, threads="many")
+        self.assert_error("HEADRACE_INVALID_ARGUMENT", "engine.thread", headrace.Model.load, LLAMA,
+                          options={"engine.thread": 1})
+        for bad in (3, "text", ["engine.threads"]):
+            with self.assertRaises(TypeError):
+                headrace.Model.load(LLAMA, options=bad)
+
+    def test_templates(self):
+        self.assert_error("HEADRACE_MALFORMED", "line 2, column 7", headrace.ChatTemplate, "text\n{% if %}")
+        raising = headrace.ChatTemplate("{% for m in messages %}\n{{ raise_exception('Roles must alternate') }}{% endfor %}")
+        error = self.assert_error("HEADRACE_INVALID_ARGUMENT", "line 2, column 19", raising.render, [{"role": "user"}])
+        self.assertEqual(error.message, "Roles must alternate")
+
+    def test_requests(self):
+        generate = self.scheduler.generate
+        for place, arguments in (("temperature", {"temperature": -1}), ("top_p", {"top_p": 3}), ("n", {"n": 0}),
+                                 ("min_p", {"min_p": float("nan")}), ("stop_strings", {"stop": ""})):
+            self.assert_error("HEADRACE_INVALID_ARGUMENT", place, generate, "hello", **arguments)
+        self.assert_error("HEADRACE_INVALID_ARGUMENT", "prompt", generate, [])
+        self.assert_error("HEADRACE_INVALID_ARGUMENT", "tokens[1]", generate, [5, 999])
+        self.assert_error("HEADRACE_RESOURCE_EXHAUSTED", "prompt", generate, "x" * 300)
+        self.assert_error("HEADRACE_NOT_FOUND", "request_id", self.scheduler.cancel, 12345)
+        self.assertIsNone(self.scheduler.next_event(12345))
+        # Refused requests leave nothing behind.
+        self.assertFalse(self.scheduler.step())
+        self.assertEqual(len(generate("hello", max_tokens=3, ignore_eos=True).tokens), 3)
+
+    def test_a_model_without_a_tokenizer(self):
+        model = headrace.Model.load(LLAMA, threads=1)
+        for call in (lambda: model.tokenizer, lambda: headrace.Scheduler(model).generate("text")):
+            with self.assertRaises(headrace.Error) as caught:
+                call()
+            self.assertEqual(caught.exception.place, "tokenizer")
+        with self.assertRaises(headrace.Error) as caught:
+            model.chat_template
+        self.assertEqual(caught.exception.status, "HEADRACE_NOT_FOUND")
+
+    def test_wrong_types(self):
+        generate = self.scheduler.generate
+        for name, value in (("temperature", "hot"), ("top_k", 2**40), ("n", -1), ("stop", [1]), ("stop_token_ids", 5),
+                            ("logit_bias", [1]), ("session", "mine"), ("seed", -1)):
+            with self.subTest(name=name), self.assertRaisesRegex(TypeError, name + ": "):
+                generate("hello", **{name: value})
+        for prompt in (3.5, [1.5], {"role": "user"}, ["a", "b"]):
+            with self.subTest(prompt=prompt), self.assertRaisesRegex(TypeError, "prompt: "):
+                generate(prompt)
+        with self.assertRaisesRegex(TypeError, "temperatur"):
+            generate("hello", temperatur=1)
+        self.assertFalse(self.scheduler.step())
+
+    def test_none_is_the_default(self):
+        expected = self.scheduler.generate("hello", max_tokens=4, ignore_eos=True)
+        names = ("temperature", "top_k", "n", "seed", "stop", "logprobs", "prompt_logprobs", "session", "deadline_ms")
+        output = self.scheduler.generate("hello", max_tokens=4, ignore_eos=True, **dict.fromkeys(names))
+        self.assertEqual((output.tokens, output.logprobs), (expected.tokens, None))
+
+    def test_prompts_of_each_kind(self):
+        arguments = dict(max_tokens=4, ignore_eos=True)
+        messages = [{"role": "user", "content": "hi"}]
+        chat = self.scheduler.generate(messages, **arguments).tokens
+        prompt = self.model.chat_template.render_prompt(messages)
+        self.assertEqual(self.scheduler.generate(prompt, **arguments).tokens, chat)
+        tokens = self.model.tokenizer.encode_prompt(prompt)
+        for sequence in (tokens, tuple(tokens)):
+            self.assertEqual(self.scheduler.generate(sequence, **arguments).tokens, chat)
+        self.assertEqual(self.scheduler.generate(np.array(tokens), **arguments).tokens, chat)
+
+
+if __name__ == "__main__":
+    unittest.main()

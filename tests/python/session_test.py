@@ -1,0 +1,228 @@
+"""Sessions through the Python module: messages, tokens, fork, rewind, save and restore. On a tiny model with text that is
+written for the tests."""
+
+import os
+import tempfile
+import unittest
+
+import numpy as np
+
+import headrace
+import tiny_text_model
+from tiny_text_model import ASSISTANT, BOS, END, USER
+
+
+class SessionTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        cls.model = headrace.Model.load(tiny_text_model.write(cls.folder), threads=1)
+        cls.tokenizer = cls.model.tokenizer
+
+    def setUp(self):
+        self.cache = headrace.KVCache(self.model)
+        self.scheduler = headrace.Scheduler(self.model, self.cache)
+
+    def session(self):
+        return headrace.Session(self.model, self.cache)
+
+    def reply(self, session, **arguments):
+        arguments = {"max_tokens": 8, "ignore_eos": True, **arguments}
+        return self.scheduler.generate(None, session=session, **arguments)
+
+    def text_tokens(self, text):
+        return self.tokenizer.encode(text, special=False, add_special=False)
+
+    def assert_error(self, status, place, call, *arguments, **keywords):
+        with self.assertRaises(headrace.Error) as caught:
+            call(*arguments, **keywords)
+        self.assertEqual((caught.exception.status, caught.exception.place), (status, place), caught.exception)
+
+
+class Messages(SessionTest):
+    def test_a_conversation(self):
+        session = self.session()
+        messages = []
+        for text in ("one", "two", "three"):
+            session.append_message("user", text)
+            messages.append({"role": "user", "content": text})
+            output = self.reply(session)
+            # The same words without a session, rendered at once by the template, in a cache of its own.
+            expected = headrace.Scheduler(self.model).generate(messages, max_tokens=8, ignore_eos=True)
+            self.assertEqual(output.text, expected.text)
+            messages.append({"role": "assistant", "content": output.text})
+        # Only the last message is new to the cache: what is before it is found there.
+        self.assertGreater(output.usage["cached_tokens"], 0)
+
+    def test_tokens_of_a_conversation(self):
+        session = self.session()
+        self.assertEqual(session.tokens, [])
+        session.append_message("user", "hi <|end|>")
+        output = self.reply(session, max_tokens=2)
+        # What a message says is plain text, the template's special tokens are tokens.
+        self.assertEqual(session.tokens,
+                         [BOS, USER, *self.text_tokens("hi <|end|>"), END, ASSISTANT, *output.tokens])
+        self.assertEqual(output.usage["prompt_tokens"], len(session.tokens) - 2)
+
+    def test_stream(self):
+        sessions = [self.session(), self.session()]
+        for session in sessions:
+            session.append_message("user", "one")
+        text = "".join(self.scheduler.stream(None, session=sessions[0], max_tokens=8, ignore_eos=True))
+        self.assertEqual(text, self.reply(sessions[1]).text)
+        for session in sessions:
+            session.append_message("user", "two")
+        self.assertEqual(self.reply(sessions[0]).text, self.reply(sessions[1]).text)
+
+    def test_fork(self):
+        session = self.session()
+        session.append_message("user", "one")
+        self.reply(session)
+        fork = session.fork()
+        self.assertEqual(fork.tokens, session.tokens)
+        fork.append_message("user", "aside")
+        self.reply(fork)
+        straight, again = session.fork(), session
+        for which in (straight, again):
+            which.append_message("user", "two")
+        self.assertEqual(self.reply(straight).text, self.reply(again).text)  # the aside left no trace
+
+    def test_rewind_forgets_messages(self):
+        session = self.session()
+        session.append_message("user", "one")
+        first = self.reply(session).text
+        session.rewind(0)
+        self.assertEqual(session.tokens, [])
+        session.append_message("user", "one")
+        self.assertEqual(self.reply(session).text, first)
+
+    def test_save_and_restore(self):
+        path = os.path.join(self.folder, "conversation")
+        session = self.session()
+        session.append_message("user", "one")
+        self.reply(session)
+        session.save(path)
+        session.append_message("user", "two")
+        expected = self.reply(session)
+        cache = headrace.KVCache(self.model)
+        restored = headrace.Session.restore(self.model, cache, path)
+        restored.append_message("user", "two")
+        output = headrace.Scheduler(self.model, cache).generate(None, session=restored, max_tokens=8, ignore_eos=True)
+        self.assertEqual((output.text, output.tokens), (expected.text, expected.tokens))
+        self.assertEqual(restored.tokens, session.tokens)
+
+    def test_messages_and_text_do_not_mix(self):
+        session = self.session()
+        session.append_message("user", "one")
+        self.assert_error("HEADRACE_FAILED_PRECONDITION", "session", session.append_text, "x")
+        self.assert_error("HEADRACE_FAILED_PRECONDITION", "session", session.append_tokens, [5])
+        session = self.session()
+        session.append_text("x")
+        self.assert_error("HEADRACE_FAILED_PRECONDITION", "session", session.append_message, "user", "one")
+
+
+class Tokens(SessionTest):
+    def test_text(self):
+        session = self.session()
+        session.append_text("hi<|end|>")
+        self.assertEqual(session.tokens, [BOS, *self.text_tokens("hi<|end|>")])
+        session.append_text("hi<|end|>", special=True, add_special=False)
+        self.assertEqual(session.tokens[-3:], [*self.text_tokens("hi"), END])
+
+    def test_output_is_appended(self):
+        session = self.session()
+        session.append_text("hello")
+        output = self.reply(session)
+        self.assertEqual(session.tokens, [*self.tokenizer.encode("hello"), *output.tokens])
+        self.assertEqual(output.tokens, headrace.Scheduler(self.model).generate("hello", max_tokens=8, ignore_eos=True).tokens)
+        # A prompt of the request comes behind what the session has.
+        more = self.scheduler.generate([5, 6], session=session, max_tokens=1, ignore_eos=True)
+        self.assertEqual(session.tokens[-3:], [5, 6, *more.tokens])
+
+    def test_evaluate_fork_and_rewind(self):
+        past, following, other = list(range(10, 50)), [7, 8, 9], [60, 61]
+        expected = self.model.logits(past + following)
+        session = self.session()
+        np.testing.assert_array_equal(session.evaluate(past), expected[:40])
+        fork = session.fork()
+        fork.evaluate(other)
+        np.testing.assert_array_equal(session.evaluate(following, chunk=2), expected[40:])
+        self.assertEqual((session.tokens, fork.tokens), (past + following, past + other))
+        # Rewound into the middle of a block, and behind the fork.
+        for length in (40, 37, 16, 5):
+            fork.rewind(length)
+            self.assertEqual(fork.tokens, past[:length])
+            np.testing.assert_array_equal(fork.evaluate(past[length:] + following), expected[length:])
+        self.assertEqual(session.evaluate([]).shape, (0, 96))
+
+    def test_save_and_restore(self):
+        path = os.path.join(self.folder, "tokens")
+        session = self.session()
+        session.evaluate(list(range(10, 50)))
+        session.save(path)
+        expected = session.evaluate([7, 8])
+        cache = headrace.KVCache(self.model)
+        restored = headrace.Session.restore(self.model, cache, path)
+        self.assertEqual(restored.tokens, list(range(10, 50)))
+        np.testing.assert_array_equal(restored.evaluate([7, 8]), expected)
+
+    def test_restore_refuses(self):
+        path = os.path.join(self.folder, "refused")
+        session = self.session()
+        session.evaluate(list(range(10, 50)))
+        session.save(path)
+        restore = headrace.Session.restore
+        self.assert_error("HEADRACE_FAILED_PRECONDITION", path, restore, self.model,
+                          headrace.KVCache(self.model, kv_dtype="f32"), path)
+        other = headrace.Model.load(os.path.join(tiny_text_model.SOURCE, "tests", "data", "goldens", "qwen3"), threads=1)
+        self.assert_error("HEADRACE_FAILED_PRECONDITION", path, restore, other, headrace.KVCache(other), path)
+        with open(path, "rb") as file:
+            data = bytearray(file.read())
+        data[len(data) // 2] ^= 1
+        for damaged in (data, data[:-1], data[:20], b""):
+            with open(path, "wb") as file:
+                file.write(damaged)
+            self.assert_error("HEADRACE_MALFORMED", path, restore, self.model, self.cache, path)
+        missing = os.path.join(self.folder, "missing")
+        self.assert_error("HEADRACE_NOT_FOUND", missing, restore, self.model, self.cache, missing)
+        nowhere = os.path.join(self.folder, "no", "where")
+        self.assert_error("HEADRACE_IO_ERROR", nowhere, session.save, nowhere)
+
+    def test_a_busy_session_stays_as_it_is(self):
+        session = self.session()
+        session.append_text("hello")
+        request = self.scheduler.submit(None, session=session, max_tokens=50, ignore_eos=True)
+        self.scheduler.step()
+        for call in (lambda: session.append_text("x"), lambda: session.rewind(0), lambda: session.evaluate([5])):
+            self.assert_error("HEADRACE_FAILED_PRECONDITION", "session", call)
+        self.assert_error("HEADRACE_FAILED_PRECONDITION", "session", self.scheduler.submit, None, session=session)
+        self.scheduler.cancel(request)
+        while self.scheduler.step():
+            pass
+        session.rewind(0)
+        self.assertEqual(session.tokens, [])
+
+    def test_objects_keep_what_they_need(self):
+        def make():
+            model = headrace.Model.load(self.folder, threads=1)
+            return headrace.Session(model)
+
+        np.testing.assert_array_equal(make().evaluate([5, 6, 7]), self.model.logits([5, 6, 7]))
+
+    def test_refused_arguments(self):
+        session = self.session()
+        self.assert_error("HEADRACE_INVALID_ARGUMENT", "tokens[1]", session.evaluate, [5, 999])
+        self.assert_error("HEADRACE_RESOURCE_EXHAUSTED", "session", session.evaluate, [5] * 300)
+        self.assert_error("HEADRACE_INVALID_ARGUMENT", "num_tokens", session.rewind, 1)
+        self.assert_error("HEADRACE_INVALID_ARGUMENT", "prompt", self.scheduler.generate, None, session=session)
+        self.assertEqual(session.tokens, [])
+        session.append_text("hello")
+        self.assert_error("HEADRACE_INVALID_ARGUMENT", "n", self.scheduler.generate, None, session=session, n=2)
+        self.assert_error("HEADRACE_FAILED_PRECONDITION", "session", headrace.Scheduler(self.model).generate, None,
+                          session=session)
+
+
+if __name__ == "__main__":
+    unittest.main()
