@@ -5,7 +5,6 @@
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "formats/json.h"
-#include "formats/json_release.h"
 #include "model/tokenizer_loader.h"
 
 using namespace headrace;
@@ -13,8 +12,8 @@ using namespace headrace::capi;
 
 namespace {
 
-Result<nlohmann::ordered_json> json_argument(const char* name, std::string_view text) {
-  if (text.empty()) return nlohmann::ordered_json();
+Result<HeldJson<nlohmann::ordered_json>> json_argument(const char* name, std::string_view text) {
+  if (text.empty()) return HeldJson<nlohmann::ordered_json>();
   JsonOptions options;
   options.refuse_duplicate_keys = false;  // as Python's json: the last counts
   return parse_ordered_json(text, name, options);
@@ -27,12 +26,9 @@ namespace headrace::capi {
 Result<text::RenderedPrompt> render_chat(const text::ChatTemplate& chat_template, std::string_view messages,
                                          std::string_view tools, std::string_view variables, bool add_generation_prompt,
                                          int64_t now_unix_seconds) {
-  HEADRACE_ASSIGN_OR_RETURN(nlohmann::ordered_json message_list, json_argument("messages", messages));
-  const JsonReleaser release_messages(message_list);
-  HEADRACE_ASSIGN_OR_RETURN(nlohmann::ordered_json tool_list, json_argument("tools", tools));
-  const JsonReleaser release_tools(tool_list);
-  HEADRACE_ASSIGN_OR_RETURN(nlohmann::ordered_json variable_map, json_argument("variables", variables));
-  const JsonReleaser release_variables(variable_map);
+  HEADRACE_ASSIGN_OR_RETURN(const auto message_list, json_argument("messages", messages));
+  HEADRACE_ASSIGN_OR_RETURN(const auto tool_list, json_argument("tools", tools));
+  HEADRACE_ASSIGN_OR_RETURN(const auto variable_map, json_argument("variables", variables));
   if (!message_list.is_array()) return invalid_argument("messages", "is not a JSON array");
   if (!tool_list.is_null() && !tool_list.is_array()) return invalid_argument("tools", "is not a JSON array");
   if (!variable_map.is_null() && !variable_map.is_object())
@@ -72,8 +68,7 @@ headrace_status headrace_chat_template_create(const char* source, size_t source_
     HEADRACE_ASSIGN_OR_RETURN(const std::string_view source_text, text_argument("source", source, source_size));
     HEADRACE_ASSIGN_OR_RETURN(const std::string_view tokens_text,
                               text_argument("special_tokens", special_tokens, special_tokens_size));
-    HEADRACE_ASSIGN_OR_RETURN(nlohmann::ordered_json tokens, json_argument("special_tokens", tokens_text));
-    const JsonReleaser release_tokens(tokens);
+    HEADRACE_ASSIGN_OR_RETURN(const auto tokens, json_argument("special_tokens", tokens_text));
     std::map<std::string, std::string> token_map;
     if (!tokens.is_null() && !tokens.is_object()) return invalid_argument("special_tokens", "is not a JSON object");
     for (const auto& [name, token] : tokens.items()) {

@@ -2,10 +2,9 @@
 #include <limits>
 #include <optional>
 
-#include <nlohmann/json.hpp>
-
 #include "capi/guard.h"
 #include "capi/handles.h"
+#include "formats/json_writer.h"
 #include "model/memory_plan.h"
 
 using namespace headrace;
@@ -44,25 +43,27 @@ uint64_t kv_bytes_per_token(const MemoryPlan& plan, KvDType dtype) {
   return 0;
 }
 
-int64_t count_parameters(const nlohmann::ordered_json& description) {
-  return description.contains("parameters") ? description["parameters"].get<int64_t>() : 0;
-}
-
-nlohmann::ordered_json plan_json(const MemoryPlan& plan) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+void write_plan(JsonWriter& out, const MemoryPlan& plan) {
+  out.begin_object();
+  out.member("memory_bytes", plan.memory_bytes);
+  out.member("weight_bytes", plan.weight_bytes);
+  out.member("workspace_bytes", plan.workspace_bytes);
+  out.key("fits");
+  out.begin_array();
   for (const MemoryPlanRow& row : plan.rows) {
-    nlohmann::ordered_json batches;
-    for (int64_t context : {1024, 4096, 16384}) batches[std::to_string(context)] = row.max_batch(context);
-    rows.push_back({{"kv_dtype", kv_dtype_name(row.dtype)},
-                    {"bytes_per_1000_tokens", row.bytes_per_token * 1000},
-                    {"cache_tokens", row.cache_tokens},
-                    {"max_context", row.max_context},
-                    {"max_batch_at_context", batches}});
+    out.begin_object();
+    out.member("kv_dtype", kv_dtype_name(row.dtype));
+    out.member("bytes_per_1000_tokens", row.bytes_per_token * 1000);
+    out.member("cache_tokens", row.cache_tokens);
+    out.member("max_context", row.max_context);
+    out.key("max_batch_at_context");
+    out.begin_object();
+    for (const int64_t context : {1024, 4096, 16384}) out.member(std::to_string(context), row.max_batch(context));
+    out.end_object();
+    out.end_object();
   }
-  return {{"memory_bytes", plan.memory_bytes},
-          {"weight_bytes", plan.weight_bytes},
-          {"workspace_bytes", plan.workspace_bytes},
-          {"fits", rows}};
+  out.end_array();
+  out.end_object();
 }
 
 // A number that the model's files recommend, as the sampler takes it. What float32 cannot hold is out of every range.
@@ -141,7 +142,7 @@ headrace_status headrace_model_get_info(const headrace_model* model, headrace_mo
     values.hidden_size = loaded.spec().hidden_size;
     values.num_layers = static_cast<int32_t>(loaded.spec().layers.size());
     values.max_position_embeddings = loaded.spec().max_position_embeddings;
-    values.num_parameters = count_parameters(loaded.description());
+    values.num_parameters = loaded.num_parameters();
     values.weight_bytes = loaded.weights().bytes;
     values.kv_bytes_per_token = kv_bytes_per_token(loaded.plan(0), KvDType::kF16);
     values.num_threads = model->loaded->backend->num_threads();
@@ -155,16 +156,18 @@ headrace_status headrace_model_describe(const headrace_model* model, char* buffe
   return guarded(error, [&]() -> Status {
     if (model == nullptr) return null_argument("model");
     const Model& loaded = *model->loaded->model;
-    nlohmann::ordered_json json = loaded.description();
     const std::string_view backend = model->loaded->backend->name();
-    json["backend"] = backend;
-    json["isa"] = backend.substr(backend.find('/') + 1);
-    json["threads"] = model->loaded->backend->num_threads();
-    json["weight_bytes"] = loaded.weights().bytes;
+    JsonWriter out;
+    out.begin_object();
+    out.members_of(loaded.description());
+    out.member("backend", backend);
+    out.member("isa", backend.substr(backend.find('/') + 1));
+    out.member("threads", model->loaded->backend->num_threads());
     // A decode step reads every weight once, but of the embedding table only the rows of its tokens.
     const uint64_t embedding_bytes = loaded.weights().embedding.weight->bytes();
-    json["decode_weight_bytes"] = loaded.weights().bytes - (loaded.weights().lm_head ? embedding_bytes : 0);
-    return copy_text(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), buffer, capacity, needed);
+    out.member("decode_weight_bytes", loaded.weights().bytes - (loaded.weights().lm_head ? embedding_bytes : 0));
+    out.end_object();
+    return copy_text(out.text(), buffer, capacity, needed);
   });
 }
 
@@ -175,13 +178,20 @@ headrace_status headrace_model_inspect(const char* path, size_t path_size, uint6
     ModelSource source;
     source.path = std::string(text);
     HEADRACE_ASSIGN_OR_RETURN(const ModelHeader header, ModelHeader::read(source));
-    nlohmann::ordered_json json = header.describe();
     const MemoryPlan plan = header.plan(memory_bytes);
-    nlohmann::ordered_json kv;
-    for (const MemoryPlanRow& row : plan.rows) kv[std::string(kv_dtype_name(row.dtype))] = row.bytes_per_token * 1000;
-    json["kv_bytes_per_1000_tokens"] = kv;
-    if (memory_bytes != 0) json["memory_plan"] = plan_json(plan);
-    return copy_text(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), buffer, capacity, needed);
+    JsonWriter out;
+    out.begin_object();
+    out.members_of(header.describe());
+    out.key("kv_bytes_per_1000_tokens");
+    out.begin_object();
+    for (const MemoryPlanRow& row : plan.rows) out.member(kv_dtype_name(row.dtype), row.bytes_per_token * 1000);
+    out.end_object();
+    if (memory_bytes != 0) {
+      out.key("memory_plan");
+      write_plan(out, plan);
+    }
+    out.end_object();
+    return copy_text(out.text(), buffer, capacity, needed);
   });
 }
 

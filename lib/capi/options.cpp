@@ -1,7 +1,6 @@
-#include <nlohmann/json.hpp>
-
 #include "capi/guard.h"
 #include "capi/handles.h"
+#include "formats/json_writer.h"
 
 using namespace headrace;
 using namespace headrace::capi;
@@ -50,12 +49,15 @@ headrace_status headrace_options_get_info(size_t index, char* buffer, size_t cap
   return guarded(error, [&]() -> Status {
     if (index >= engine::option_table().size()) return not_found("index", "there is no option {}", index);
     const engine::OptionInfo& info = engine::option_table()[index];
-    const nlohmann::ordered_json json = {{"key", info.key},
-                                         {"type", info.type},
-                                         {"default", info.default_value},
-                                         {"range", info.range},
-                                         {"doc", info.doc}};
-    return copy_text(json.dump(), buffer, capacity, needed);
+    JsonWriter out;
+    out.begin_object();
+    out.member("key", info.key);
+    out.member("type", info.type);
+    out.member("default", info.default_value);
+    out.member("range", info.range);
+    out.member("doc", info.doc);
+    out.end_object();
+    return copy_text(out.text(), buffer, capacity, needed);
   });
 }
 

@@ -1,7 +1,6 @@
-#include <nlohmann/json.hpp>
-
 #include "base/cpu_features.h"
 #include "capi/guard.h"
+#include "formats/json_writer.h"
 
 using namespace headrace;
 using namespace headrace::capi;
@@ -14,13 +13,17 @@ const char* headrace_version(void) { return HEADRACE_VERSION; }
 
 headrace_status headrace_system_describe(char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
   return guarded(error, [&]() -> Status {
-    nlohmann::ordered_json isas = nlohmann::ordered_json::array();
-    for (Isa isa : available_isas()) isas.push_back(isa_name(isa));
-    const nlohmann::ordered_json json = {{"version", HEADRACE_VERSION},
-                                         {"abi_version", HEADRACE_ABI_VERSION},
-                                         {"isas", isas},
-                                         {"processors", usable_processors()}};
-    return copy_text(json.dump(), buffer, capacity, needed);
+    JsonWriter out;
+    out.begin_object();
+    out.member("version", HEADRACE_VERSION);
+    out.member("abi_version", HEADRACE_ABI_VERSION);
+    out.key("isas");
+    out.begin_array();
+    for (const Isa isa : available_isas()) out.value(isa_name(isa));
+    out.end_array();
+    out.member("processors", usable_processors());
+    out.end_object();
+    return copy_text(out.text(), buffer, capacity, needed);
   });
 }
 

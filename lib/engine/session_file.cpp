@@ -16,7 +16,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "formats/json_release.h"
+#include "formats/json.h"
+#include "formats/json_writer.h"
 
 namespace headrace::engine {
 namespace {
@@ -39,8 +40,7 @@ uint64_t get(const std::byte* bytes, size_t count) {
 Result<SessionRecord> parse_record(const std::string& text, const std::string& name) {
   SessionRecord record;
   try {
-    auto json = nlohmann::json::parse(text);
-    const JsonReleaser release(json);
+    HEADRACE_ASSIGN_OR_RETURN(const auto json, parse_json(text, name));
     record.identity.low = json.at("identity").at(0).get<uint64_t>();
     record.identity.high = json.at("identity").at(1).get<uint64_t>();
     record.created_unix_seconds = json.at("created_unix_seconds").get<int64_t>();
@@ -56,20 +56,6 @@ Result<SessionRecord> parse_record(const std::string& text, const std::string& n
     return malformed(name, "values of {} tokens, but there are {}", record.num_cached, record.tokens.size());
   }
   return record;
-}
-
-// A string of UTF-8 as JSON writes it.
-void append_json_string(std::string& out, std::string_view text) {
-  out += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
 }
 
 // Written here and not by nlohmann's values, which do not survive running out of memory while they are filled.
@@ -159,19 +145,21 @@ Status replace_file(const std::string& path, const std::function<Status(const Wr
   Status status;
   try {
     status = fill(write);
+    if (status.ok() && ::fsync(descriptor) != 0) status = io_error(path, "cannot be written: {}", errno_text());
   } catch (...) {
     // Whatever broke off, neither the descriptor nor the half-written file stays.
     ::close(descriptor);
     ::unlink(beside.c_str());
     throw;
   }
-  if (status.ok() && ::fsync(descriptor) != 0) status = io_error(path, "cannot be written: {}", errno_text());
-  if (::close(descriptor) != 0 && status.ok()) status = io_error(path, "cannot be written: {}", errno_text());
-  if (status.ok() && ::rename(beside.c_str(), path.c_str()) != 0) {
-    status = io_error(path, "cannot be replaced: {}", errno_text());
-  }
-  if (!status.ok()) ::unlink(beside.c_str());
-  return status;
+  // The file goes before the words of the error are made, which may find no memory.
+  const bool closed = ::close(descriptor) == 0;
+  const bool replaced = status.ok() && closed && ::rename(beside.c_str(), path.c_str()) == 0;
+  if (replaced) return Status();
+  const std::error_code reason(errno, std::generic_category());
+  ::unlink(beside.c_str());
+  if (!status.ok()) return status;
+  return io_error(path, "cannot be {}: {}", closed ? "replaced" : "written", reason.message());
 }
 
 }  // namespace headrace::engine

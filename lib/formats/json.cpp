@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_set>
+#include <optional>
+#include <type_traits>
+#include <unordered_map>
 #include <vector>
 
 #include "formats/text_quote.h"
@@ -86,50 +88,127 @@ Result<Scan> scan(std::string_view text, const std::string& name, const JsonOpti
   return out;
 }
 
+// Builds the tree from the parser's events. nlohmann's own builder destroys a half-built tree where memory runs out, which
+// asks for memory again; this one holds every value where it can be released.
 template <class Json>
-Result<Json> parse_as(std::string_view text, const std::string& name, const JsonOptions& options) {
-  HEADRACE_ASSIGN_OR_RETURN(const Scan scanned, scan(text, name, options));
-  const std::string_view parsed = scanned.replaced.empty() ? text : std::string_view(scanned.replaced);
+class TreeBuilder {
+ public:
+  TreeBuilder() = default;
+  TreeBuilder(const TreeBuilder&) = delete;
+  TreeBuilder& operator=(const TreeBuilder&) = delete;
+  ~TreeBuilder() {
+    for (Frame& frame : frames_) {
+      for (Json& value : frame.values) release_json(value);
+    }
+  }
 
-  std::vector<std::unordered_set<std::string>> keys;  // of the open objects
-  std::string duplicate;
-  bool has_duplicate = false;
-  using Event = typename Json::parse_event_t;
-  const auto watch_keys = [&](int, Event event, Json& value) {
-    if (event == Event::object_start) {
-      keys.emplace_back();
-    } else if (event == Event::object_end) {
-      keys.pop_back();
-    } else if (event == Event::key && !has_duplicate) {
-      const std::string& key = value.template get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) {
-        has_duplicate = true;
-        duplicate = key;
-      }
+  HeldJson<Json> root;
+  std::optional<std::string> duplicate;  // the first name that occurs twice in one object
+  std::optional<std::string> failure;    // the parser's words
+  std::optional<size_t> failure_byte;    // from 1
+
+  // The parser's events; false ends it.
+  bool null() { return put(Json()); }
+  bool boolean(bool value) { return put(Json(value)); }
+  bool number_integer(typename Json::number_integer_t value) { return put(Json(value)); }
+  bool number_unsigned(typename Json::number_unsigned_t value) { return put(Json(value)); }
+  bool number_float(typename Json::number_float_t value, const std::string&) { return put(Json(value)); }
+  bool string(std::string& value) { return put(Json(std::move(value))); }
+  bool binary(typename Json::binary_t&) { return false; }  // no text has any
+  bool start_object(size_t) { return start(); }
+  bool start_array(size_t) { return start(); }
+  bool key(std::string& name) {
+    frames_.back().keys.push_back(std::move(name));
+    return true;
+  }
+  bool end_array() {
+    HeldJson<Json> array(Json::array());
+    array.template get_ref<typename Json::array_t&>() = std::move(frames_.back().values);
+    frames_.pop_back();
+    return put(std::move(array));
+  }
+  bool end_object() {
+    HeldJson<Json> object(Json::object());
+    fill(frames_.back(), object.template get_ref<typename Json::object_t&>());
+    frames_.pop_back();
+    return put(std::move(object));
+  }
+  template <class Error>
+  bool parse_error(size_t, const std::string&, const Error& error) {
+    if constexpr (std::is_same_v<Error, typename Json::parse_error>) failure_byte = error.byte;
+    failure = error.what();
+    return false;
+  }
+
+ private:
+  // An array or object that is open.
+  struct Frame {
+    std::vector<std::string> keys;
+    std::vector<Json> values;
+  };
+
+  bool start() {
+    frames_.emplace_back();
+    return true;
+  }
+  bool put(Json&& value) {
+    if (frames_.empty()) {
+      root = HeldJson<Json>(std::move(value));
+    } else {
+      frames_.back().values.push_back(std::move(value));
     }
     return true;
-  };
-  try {
-    Json json = options.refuse_duplicate_keys ? Json::parse(parsed, watch_keys) : Json::parse(parsed);
-    if (has_duplicate)
-      return malformed(fmt::format("{}: {}", name, quote_name(duplicate)), "occurs twice in one object");
-    return json;
-  } catch (const typename Json::parse_error& error) {
-    const size_t byte = error.byte == 0 ? 0 : error.byte - 1;
-    return malformed(line_place(text, scanned.original(byte), name), "is no JSON: {}", quote_name(error.what(), 300));
-  } catch (const typename Json::exception& error) {
-    return malformed(name, "is no JSON: {}", quote_name(error.what(), 300));
   }
+  // Of two members of one name the last counts, at the place of the first.
+  void fill(Frame& frame, typename Json::object_t& members) {
+    constexpr bool kOrdered = requires { members.reserve(size_t{0}); };
+    if constexpr (kOrdered) members.reserve(frame.keys.size());  // growth would copy, and destroy filled members
+    std::unordered_map<std::string_view, Json*> seen;
+    for (size_t i = 0; i < frame.keys.size(); ++i) {
+      Json*& member = seen[frame.keys[i]];
+      if (member != nullptr) {
+        if (!duplicate) duplicate = frame.keys[i];
+        release_json(*member);
+      } else if constexpr (kOrdered) {
+        // Past its own emplace, which would look through all members.
+        member = &static_cast<typename Json::object_t::Container&>(members).emplace_back(frame.keys[i], nullptr).second;
+      } else {
+        member = &members.emplace(frame.keys[i], nullptr).first->second;
+      }
+      member->swap(frame.values[i]);
+    }
+  }
+
+  std::vector<Frame> frames_;
+};
+
+template <class Json>
+Result<HeldJson<Json>> parse_as(std::string_view text, const std::string& name, const JsonOptions& options) {
+  HEADRACE_ASSIGN_OR_RETURN(const Scan scanned, scan(text, name, options));
+  const std::string_view parsed = scanned.replaced.empty() ? text : std::string_view(scanned.replaced);
+  TreeBuilder<Json> builder;
+  const bool whole = Json::sax_parse(parsed, &builder);
+  if (!whole) {
+    const std::string words = quote_name(builder.failure.value_or(""), 300);
+    if (!builder.failure_byte) return malformed(name, "is no JSON: {}", words);
+    const size_t byte = *builder.failure_byte == 0 ? 0 : *builder.failure_byte - 1;
+    return malformed(line_place(text, scanned.original(byte), name), "is no JSON: {}", words);
+  }
+  if (options.refuse_duplicate_keys && builder.duplicate) {
+    return malformed(fmt::format("{}: {}", name, quote_name(*builder.duplicate)), "occurs twice in one object");
+  }
+  return std::move(builder.root);
 }
 
 }  // namespace
 
-Result<nlohmann::json> parse_json(std::string_view text, const std::string& name, const JsonOptions& options) {
+Result<HeldJson<nlohmann::json>> parse_json(std::string_view text, const std::string& name,
+                                            const JsonOptions& options) {
   return parse_as<nlohmann::json>(text, name, options);
 }
 
-Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const std::string& name,
-                                                  const JsonOptions& options) {
+Result<HeldJson<nlohmann::ordered_json>> parse_ordered_json(std::string_view text, const std::string& name,
+                                                            const JsonOptions& options) {
   return parse_as<nlohmann::ordered_json>(text, name, options);
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/status.h"
+#include "formats/json_release.h"
 
 namespace headrace {
 
@@ -21,11 +22,12 @@ struct JsonOptions {
 };
 
 // kMalformed with place "<name>: line L, column C" (both from 1, columns in bytes).
-Result<nlohmann::json> parse_json(std::string_view text, const std::string& name, const JsonOptions& options = {});
+Result<HeldJson<nlohmann::json>> parse_json(std::string_view text, const std::string& name,
+                                            const JsonOptions& options = {});
 
 // The same with members in the order of the text, which chat templates show.
-Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const std::string& name,
-                                                  const JsonOptions& options = {});
+Result<HeldJson<nlohmann::ordered_json>> parse_ordered_json(std::string_view text, const std::string& name,
+                                                            const JsonOptions& options = {});
 
 // A number, or the {"__float__": ...} form of one; nothing for any other value.
 std::optional<double> json_number(const nlohmann::json& value);

@@ -1,6 +1,8 @@
 // Lets go of JSON without asking for memory.
 #pragma once
 
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 namespace headrace {
@@ -26,6 +28,24 @@ class JsonReleaser {
 
  private:
   Json& json_;
+};
+
+// A tree that releases itself. Not copied: a copy that runs out of memory half way ends the process too.
+template <class Json>
+class HeldJson : public Json {
+ public:
+  HeldJson() = default;
+  explicit HeldJson(Json&& json) noexcept : Json(std::move(json)) {}
+  HeldJson(HeldJson&& other) noexcept : Json(static_cast<Json&&>(other)) {}
+  HeldJson& operator=(HeldJson&& other) noexcept {
+    if (this == &other) return *this;
+    release_json<Json>(*this);
+    Json::swap(static_cast<Json&>(other));
+    return *this;
+  }
+  HeldJson(const HeldJson&) = delete;
+  HeldJson& operator=(const HeldJson&) = delete;
+  ~HeldJson() { release_json<Json>(*this); }
 };
 
 }  // namespace headrace

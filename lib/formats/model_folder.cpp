@@ -28,9 +28,9 @@ Result<std::optional<std::string>> read_text(const fs::path& path, uint64_t max_
 }
 
 // Null json when there is no such file.
-Result<nlohmann::json> read_json(const fs::path& path) {
+Result<HeldJson<nlohmann::json>> read_json(const fs::path& path) {
   HEADRACE_ASSIGN_OR_RETURN(const auto text, read_text(path, kMaxJsonBytes));
-  if (!text) return nlohmann::json();
+  if (!text) return HeldJson<nlohmann::json>();
   JsonOptions options;
   options.python_floats = true;
   options.refuse_duplicate_keys = false;  // Python's json takes the last, and hand-edited configs have them

@@ -13,7 +13,7 @@ namespace headrace {
 struct ModelFolder {
   std::shared_ptr<TensorFile> weights;  // null when the folder has no safetensors (tokenizer files only)
   // The files of the same names; null json when absent. Python's Infinity and NaN: see json_number().
-  nlohmann::json config, generation_config, tokenizer_config;
+  HeldJson<nlohmann::json> config, generation_config, tokenizer_config;
   std::string tokenizer_json;  // text of tokenizer.json, empty when absent
   // From chat_template.jinja, else from tokenizer_config.json (a list of named templates gives its "default"
   // here), else from chat_template.json; empty when there is none.

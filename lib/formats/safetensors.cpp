@@ -111,7 +111,7 @@ Status read_header(ByteSource& source, uint32_t source_index, std::vector<Tensor
   HEADRACE_RETURN_IF_ERROR(source.read(sizeof length, std::as_writable_bytes(std::span(text))));
   JsonOptions options;
   options.max_depth = 8;
-  HEADRACE_ASSIGN_OR_RETURN(const Json header, parse_json(text, "header", options));
+  HEADRACE_ASSIGN_OR_RETURN(const HeldJson<Json> header, parse_json(text, "header", options));
   if (!header.is_object()) return malformed("header", "is no JSON object");
 
   const uint64_t body_start = sizeof length + length;
@@ -146,7 +146,7 @@ Status read_header(ByteSource& source, uint32_t source_index, std::vector<Tensor
 Result<std::map<std::string, std::string>> read_index(const std::string& path) {
   HEADRACE_ASSIGN_OR_RETURN(auto source, open_path(path));
   HEADRACE_ASSIGN_OR_RETURN(const std::string text, read_all(*source, kMaxIndexBytes));
-  HEADRACE_ASSIGN_OR_RETURN(const Json index, parse_json(text, path));
+  HEADRACE_ASSIGN_OR_RETURN(const HeldJson<Json> index, parse_json(text, path));
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (!index.is_object() || map == index.end() || !map->is_object()) {
     return malformed(path + ": weight_map", "is no object");

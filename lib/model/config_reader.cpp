@@ -85,9 +85,9 @@ Result<std::vector<int64_t>> ConfigReader::integers(std::string_view key) const 
   std::vector<int64_t> out;
   const nlohmann::json* value = find(key);
   if (value == nullptr) return out;
-  const nlohmann::json list = value->is_array() ? *value : nlohmann::json::array({*value});
-  for (const auto& item : list) {
-    const std::optional<int64_t> number = as_integer(item);
+  const size_t count = value->is_array() ? value->size() : 1;
+  for (size_t i = 0; i < count; ++i) {
+    const std::optional<int64_t> number = as_integer(value->is_array() ? (*value)[i] : *value);
     if (!number) return malformed(place_of(key), "not a whole number or a list of them");
     out.push_back(*number);
   }

@@ -36,7 +36,7 @@ Result<Hash128> model_identity(const ModelHeader& header, const PackOptions& opt
   append(text, "headrace model 1");
   append(text, backend.name());
   append(text, fmt::format("{} {}", static_cast<int>(options.activations), options.decode_to_float));
-  append(text, spec_to_json(header.spec).dump());
+  append(text, spec_to_json(header.spec));
   // One hash per tensor keeps the buffer small for models with thousands of tensors.
   for (const WeightEntry& weight : header.weights) {
     const TensorEntry* entry = header.file->find(weight.file_name);

@@ -72,7 +72,7 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
   const auto fill = [&]() -> Status {
     model->spec_ = header.spec;
     model->format_ = header.format;
-    model->description_ = header.describe();
+    model->num_parameters_ = header.num_parameters();
     std::vector<int32_t>& end_ids = model->end_of_generation_ids_;
     end_ids = header.spec.eos_token_ids;
     if (header.gguf != nullptr) {
@@ -103,6 +103,7 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
     HEADRACE_ASSIGN_OR_RETURN(model->identity_, model_identity(header, options.pack, backend));
     HEADRACE_ASSIGN_OR_RETURN(model->weights_, ModelWeights::load(header.spec, header.weights, *header.file,
                                                                   options.pack, options.progress, backend));
+    model->description_ = header.describe(model->weights_.bytes);
     return {};
   };
   try {

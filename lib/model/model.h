@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "base/byte_source.h"
 #include "base/hash.h"
 #include "base/status.h"
@@ -56,7 +54,9 @@ struct ModelHeader {
   static Result<ModelHeader> read(const ModelSource& source);
 
   // Architecture, layers, types histogram, parameters, bytes, KV bytes per token: for `inspect`.
-  nlohmann::ordered_json describe() const;
+  // A JSON object. held_bytes: of the weights in memory, where they are loaded; otherwise those of the file are told.
+  std::string describe(std::optional<uint64_t> held_bytes = {}) const;
+  int64_t num_parameters() const;
   // Bytes of the packed weights (an estimate: the bytes of the file, or 4 per value with decode_to_float).
   uint64_t weight_bytes(const PackOptions& options = {}) const;
   MemoryPlan plan(uint64_t memory_bytes, const PackOptions& options = {}) const;
@@ -89,7 +89,9 @@ class Model {
   const std::vector<int32_t>& end_of_generation_ids() const { return end_of_generation_ids_; }
   // Of the content and the arithmetic: what cached keys and values depend on beside tokens.
   const Hash128& identity() const { return identity_; }
-  const nlohmann::ordered_json& description() const { return description_; }
+  // As ModelHeader::describe().
+  const std::string& description() const { return description_; }
+  int64_t num_parameters() const { return num_parameters_; }
   const std::string& format() const { return format_; }
   MemoryPlan plan(uint64_t memory_bytes) const { return plan_memory(spec_, weights_.bytes, memory_bytes); }
 
@@ -105,7 +107,8 @@ class Model {
   GenerationDefaults generation_defaults_;
   std::vector<int32_t> end_of_generation_ids_;
   Hash128 identity_;
-  nlohmann::ordered_json description_;
+  std::string description_;
+  int64_t num_parameters_ = 0;
   std::string format_;
 };
 

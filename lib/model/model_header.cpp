@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 
+#include "formats/json_writer.h"
 #include "formats/safetensors.h"
 #include "model/families/family.h"
 #include "model/model.h"
@@ -18,8 +19,8 @@ bool starts_with_gguf(ByteSource& source) {
   return source.size() >= sizeof magic && source.read(0, magic).ok() && std::memcmp(magic, "GGUF", 4) == 0;
 }
 
-Result<nlohmann::json> parse_config(const std::string& text, const char* name) {
-  if (text.empty()) return nlohmann::json();
+Result<HeldJson<nlohmann::json>> parse_config(const std::string& text, const char* name) {
+  if (text.empty()) return HeldJson<nlohmann::json>();
   JsonOptions options;
   options.python_floats = true;
   options.refuse_duplicate_keys = false;
@@ -127,41 +128,55 @@ MemoryPlan ModelHeader::plan(uint64_t memory_bytes, const PackOptions& options) 
   return plan_memory(spec, weight_bytes(options), memory_bytes);
 }
 
-nlohmann::ordered_json ModelHeader::describe() const {
-  uint64_t parameters = 0;
+int64_t ModelHeader::num_parameters() const {
+  uint64_t count = 0;
+  for (const WeightEntry& weight : weights) count += elements(entry_of(*this, weight)->shape);
+  return static_cast<int64_t>(count);
+}
+
+std::string ModelHeader::describe(std::optional<uint64_t> held_bytes) const {
   uint64_t bytes = 0;
   struct TypeCount {
     uint64_t tensors = 0, parameters = 0, bytes = 0;
   };
-  std::map<std::string, TypeCount, std::less<>> types;
+  std::map<std::string_view, TypeCount> types;
   for (const WeightEntry& weight : weights) {
     const TensorEntry* entry = entry_of(*this, weight);
-    TypeCount& type = types[std::string(dtype_name(entry->dtype))];
+    TypeCount& type = types[dtype_name(entry->dtype)];
     type.tensors += 1;
     type.parameters += elements(entry->shape);
     type.bytes += entry->bytes;
-    parameters += elements(entry->shape);
     bytes += entry->bytes;
   }
-  nlohmann::ordered_json json = spec_to_json(spec);
-  // Frequencies follow from the other fields and make the table unreadable.
-  for (auto& layer : json["layers"]) layer["attention"]["rope"].erase("inv_freq");
-  json["eos_token_ids"] = spec.eos_token_ids;
-  json["format"] = format;
-  json["parameters"] = parameters;
-  json["weight_bytes"] = bytes;
-  json["bits_per_weight"] = parameters == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
-  auto histogram = nlohmann::ordered_json::object();
+  const int64_t parameters = num_parameters();
+  JsonWriter out;
+  out.begin_object();
+  write_spec(out, spec, /*with_frequencies=*/false);
+  out.list("eos_token_ids", spec.eos_token_ids);
+  out.member("format", format);
+  out.member("parameters", parameters);
+  out.member("weight_bytes", held_bytes.value_or(bytes));
+  out.member("bits_per_weight",
+             parameters == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters));
+  out.key("types");
+  out.begin_object();
   for (const auto& [type_name, count] : types) {
-    histogram[type_name] = {{"tensors", count.tensors}, {"parameters", count.parameters}, {"bytes", count.bytes}};
+    out.key(type_name);
+    out.begin_object();
+    out.member("tensors", count.tensors);
+    out.member("parameters", count.parameters);
+    out.member("bytes", count.bytes);
+    out.end_object();
   }
-  json["types"] = std::move(histogram);
-  auto kv = nlohmann::ordered_json::object();
+  out.end_object();
+  out.key("kv_bytes_per_token");
+  out.begin_object();
   for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
-    kv[std::string(kv_dtype_name(dtype))] = kv_bytes_per_token(spec, dtype);
+    out.member(kv_dtype_name(dtype), kv_bytes_per_token(spec, dtype));
   }
-  json["kv_bytes_per_token"] = std::move(kv);
-  return json;
+  out.end_object();
+  out.end_object();
+  return out.take();
 }
 
 }  // namespace headrace

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "formats/json_writer.h"
+
 namespace headrace {
 
 namespace {
@@ -50,34 +52,41 @@ Status check_attention(const std::string& place, const GqaAttention& attention) 
   return check_rope(place + "rope.", attention.rope, attention.head_dim);
 }
 
-nlohmann::ordered_json rope_to_json(const RopeSpec& rope) {
-  return {{"type", rope.type},
-          {"theta", rope.theta},
-          {"rotary_dim", rope.rotary_dim},
-          {"attention_factor", rope.attention_factor},
-          {"interleaved", rope.interleaved},
-          {"inv_freq", rope.inv_freq}};
+void write_rope(JsonWriter& out, const RopeSpec& rope, bool with_frequencies) {
+  out.begin_object();
+  out.member("type", rope.type);
+  out.member("theta", rope.theta);
+  out.member("rotary_dim", rope.rotary_dim);
+  out.member("attention_factor", rope.attention_factor);
+  out.member("interleaved", rope.interleaved);
+  if (with_frequencies) out.list("inv_freq", rope.inv_freq);
+  out.end_object();
 }
 
-nlohmann::ordered_json attention_to_json(const GqaAttention& attention) {
-  return {{"kind", "gqa"},
-          {"num_heads", attention.num_heads},
-          {"num_kv_heads", attention.num_kv_heads},
-          {"head_dim", attention.head_dim},
-          {"scale", attention.scale},
-          {"window", attention.window},
-          {"logit_softcap", attention.logit_softcap},
-          {"qkv_bias", attention.qkv_bias},
-          {"output_bias", attention.output_bias},
-          {"qk_norm", attention.qk_norm},
-          {"rope", rope_to_json(attention.rope)}};
+void write_attention(JsonWriter& out, const GqaAttention& attention, bool with_frequencies) {
+  out.begin_object();
+  out.member("kind", "gqa");
+  out.member("num_heads", attention.num_heads);
+  out.member("num_kv_heads", attention.num_kv_heads);
+  out.member("head_dim", attention.head_dim);
+  out.member("scale", attention.scale);
+  out.member("window", attention.window);
+  out.member("logit_softcap", attention.logit_softcap);
+  out.member("qkv_bias", attention.qkv_bias);
+  out.member("output_bias", attention.output_bias);
+  out.member("qk_norm", attention.qk_norm);
+  out.key("rope");
+  write_rope(out, attention.rope, with_frequencies);
+  out.end_object();
 }
 
-nlohmann::ordered_json feed_forward_to_json(const DenseFeedForward& dense) {
-  return {{"kind", "dense"},
-          {"intermediate_size", dense.intermediate_size},
-          {"activation", activation_name(dense.activation)},
-          {"bias", dense.bias}};
+void write_feed_forward(JsonWriter& out, const DenseFeedForward& dense) {
+  out.begin_object();
+  out.member("kind", "dense");
+  out.member("intermediate_size", dense.intermediate_size);
+  out.member("activation", activation_name(dense.activation));
+  out.member("bias", dense.bias);
+  out.end_object();
 }
 
 }  // namespace
@@ -136,28 +145,37 @@ uint64_t kv_bytes_per_token(const ModelSpec& spec, KvDType dtype) {
   return (block + 15) / 16;
 }
 
-nlohmann::ordered_json spec_to_json(const ModelSpec& spec) {
-  nlohmann::ordered_json json = {{"architecture", spec.architecture},
-                                 {"vocab_size", spec.vocab_size},
-                                 {"hidden_size", spec.hidden_size},
-                                 {"max_position_embeddings", spec.max_position_embeddings},
-                                 {"embedding_scale", spec.embedding_scale},
-                                 {"norm_eps", spec.norm_eps},
-                                 {"norm_weight_offset", spec.norm_weight_offset},
-                                 {"tied", spec.head.tied},
-                                 {"final_logit_softcap", spec.head.logit_softcap}};
-  auto layers = nlohmann::ordered_json::array();
+void write_spec(JsonWriter& out, const ModelSpec& spec, bool with_frequencies) {
+  out.member("architecture", spec.architecture);
+  out.member("vocab_size", spec.vocab_size);
+  out.member("hidden_size", spec.hidden_size);
+  out.member("max_position_embeddings", spec.max_position_embeddings);
+  out.member("embedding_scale", spec.embedding_scale);
+  out.member("norm_eps", spec.norm_eps);
+  out.member("norm_weight_offset", spec.norm_weight_offset);
+  out.member("tied", spec.head.tied);
+  out.member("final_logit_softcap", spec.head.logit_softcap);
+  out.key("layers");
+  out.begin_array();
   for (const LayerSpec& layer : spec.layers) {
-    nlohmann::ordered_json item;
-    item["attention"] = std::visit([](const auto& attention) { return attention_to_json(attention); }, layer.attention);
-    item["feed_forward"] =
-        std::visit([](const auto& dense) { return feed_forward_to_json(dense); }, layer.feed_forward);
-    item["post_attention_norm"] = layer.post_attention_norm;
-    item["post_feed_forward_norm"] = layer.post_feed_forward_norm;
-    layers.push_back(std::move(item));
+    out.begin_object();
+    out.key("attention");
+    std::visit([&](const auto& attention) { write_attention(out, attention, with_frequencies); }, layer.attention);
+    out.key("feed_forward");
+    std::visit([&](const auto& dense) { write_feed_forward(out, dense); }, layer.feed_forward);
+    out.member("post_attention_norm", layer.post_attention_norm);
+    out.member("post_feed_forward_norm", layer.post_feed_forward_norm);
+    out.end_object();
   }
-  json["layers"] = std::move(layers);
-  return json;
+  out.end_array();
+}
+
+std::string spec_to_json(const ModelSpec& spec) {
+  JsonWriter out;
+  out.begin_object();
+  write_spec(out, spec, true);
+  out.end_object();
+  return out.take();
 }
 
 }  // namespace headrace

@@ -9,13 +9,13 @@
 #include <variant>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "base/status.h"
 #include "tensor/kv_layout.h"
 #include "tensor/op_params.h"
 
 namespace headrace {
+
+class JsonWriter;
 
 // Rotary positions of one layer. The frequencies are final: every scaling is already in them.
 struct RopeSpec {
@@ -97,6 +97,9 @@ std::vector<KvLayout> kv_layouts(const ModelSpec& spec, KvDType dtype, int32_t b
 uint64_t kv_bytes_per_token(const ModelSpec& spec, KvDType dtype);
 
 // The spec for people and for hashing: every field that changes the computation, in a fixed order.
-nlohmann::ordered_json spec_to_json(const ModelSpec& spec);
+std::string spec_to_json(const ModelSpec& spec);
+// The same as members of the open object. The frequencies follow from the other fields of most models, and make a table for
+// people unreadable.
+void write_spec(JsonWriter& out, const ModelSpec& spec, bool with_frequencies);
 
 }  // namespace headrace

@@ -262,6 +262,13 @@ void choose_simdjson() {
   static_cast<void>(chosen);
 }
 
+// simdjson makes its table of implementations in a noexcept function: where memory runs out there, the process ends. So the
+// table is made while the library is loaded, and not by the first tokenizer.
+[[maybe_unused]] const bool simdjson_is_chosen = [] {
+  choose_simdjson();
+  return true;
+}();
+
 Status parse(simdjson::dom::parser& parser, std::string_view text, std::string_view file, simdjson::dom::element& out) {
   const auto error = parser.parse(text.data(), text.size()).get(out);
   if (error == simdjson::SUCCESS) return {};

@@ -1,59 +1,21 @@
 // Every allocation that a call makes fails once: the call says so or succeeds, and the objects work afterwards.
-#include <cstdlib>
-#include <new>
 #include <optional>
 #include <string>
 
 #include <catch2/catch.hpp>
 
+#include "capi/failing_allocations.h"
 #include "capi/tiny_model.h"
 
 namespace {
 
-thread_local int64_t allocations_left = -1;  // the one at 0 fails; -1: none
-
-void* allocate(std::size_t size) {
-  if (allocations_left >= 0 && allocations_left-- == 0) return nullptr;
-  return std::malloc(size == 0 ? 1 : size);
-}
+using capi_test::aside;
+using capi_test::fail_each;
+using capi_test::fail_each_and_all;
 
 const std::string kModelPath = capi_test::tiny_path();
 
-// Does something that no allocation fails in.
-template <class Work>
-void aside(const Work& work) {
-  const int64_t left = allocations_left;
-  allocations_left = -1;
-  work();
-  allocations_left = left;
-}
-
-// Calls until no allocation is left to fail; every other outcome is an error.
-template <class Call>
-void fail_each(const Call& call) {
-  for (int64_t k = 0; k < 20000; ++k) {
-    allocations_left = k;
-    const headrace_status status = call();
-    const bool failed_one = allocations_left < 0;
-    allocations_left = -1;
-    INFO("allocation " << k << " gave " << headrace_status_get_name(status));
-    if (!failed_one) {
-      REQUIRE(status == HEADRACE_OK);
-      return;
-    }
-    REQUIRE((status == HEADRACE_OK || status == HEADRACE_OUT_OF_MEMORY));
-  }
-}
-
 }  // namespace
-
-void* operator new(std::size_t size) {
-  void* memory = allocate(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 TEST_CASE("sessions and schedulers survive each allocation that fails") {
   headrace_model* model = nullptr;
@@ -62,7 +24,7 @@ TEST_CASE("sessions and schedulers survive each allocation that fails") {
   headrace_session* session = nullptr;
   REQUIRE(headrace_session_create(model, nullptr, nullptr, &session, nullptr) == HEADRACE_OK);
   const int32_t tokens[] = {3, 4, 5, 6};
-  fail_each([&] {
+  fail_each_and_all([&] {
     size_t after = 0;
     int32_t held[256];
     aside([&] { REQUIRE(headrace_session_rewind(session, 0, nullptr) == HEADRACE_OK); });
@@ -86,13 +48,13 @@ TEST_CASE("tokenizing, detokenizing and rendering survive each allocation that f
   std::vector<int32_t> tokens(256);
   std::vector<char> decoded(1024);
   size_t needed = 0;
-  fail_each([&] {
+  fail_each_and_all([&] {
     return headrace_tokenizer_encode(tokenizer.get(), text.data(), text.size(),
                                      HEADRACE_ADD_SPECIAL | HEADRACE_PARSE_SPECIAL, tokens.data(), tokens.size(),
                                      &needed, nullptr);
   });
   CHECK(std::vector<int32_t>(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(needed)) == expected);
-  fail_each([&] {
+  fail_each_and_all([&] {
     return headrace_tokenizer_decode(tokenizer.get(), expected.data(), expected.size(), HEADRACE_SKIP_SPECIAL,
                                      decoded.data(), decoded.size(), &needed, nullptr);
   });
@@ -100,7 +62,7 @@ TEST_CASE("tokenizing, detokenizing and rendering survive each allocation that f
   headrace_chat_template* handle = nullptr;
   REQUIRE(headrace_chat_template_open(capi_test::text_model().get(), &handle, nullptr) == HEADRACE_OK);
   const std::string messages = R"([{"role":"user","content":"hi, this is a longer message <|end|>"}])";
-  fail_each([&] {
+  fail_each_and_all([&] {
     headrace_prompt* prompt = nullptr;
     headrace_error* error = nullptr;
     const headrace_status status = headrace_chat_template_render(handle, messages.data(), messages.size(), nullptr, 0,
@@ -177,8 +139,8 @@ TEST_CASE("saving keeps the old file and restoring gives all or nothing, whichev
   const std::vector<int32_t> tokens = {3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
   REQUIRE(headrace_session_evaluate(session.get(), tokens.data(), tokens.size(), nullptr, 0, nullptr, nullptr) ==
           HEADRACE_OK);
-  capi_test::write_file(path, "what was there before");
-  fail_each([&] {
+  fail_each_and_all([&] {
+    aside([&] { capi_test::write_file(path, "what was there before"); });
     const headrace_status status = headrace_session_save(session.get(), path.data(), path.size(), nullptr);
     aside([&] {
       if (status != HEADRACE_OK) CHECK(capi_test::read_file(path) == "what was there before");
@@ -186,7 +148,7 @@ TEST_CASE("saving keeps the old file and restoring gives all or nothing, whichev
     return status;
   });
   const headrace::Source source = headrace::Source::path(path);
-  fail_each([&] {
+  fail_each_and_all([&] {
     headrace_session* restored = nullptr;
     const headrace_status status =
         headrace_session_restore(model.get(), cache.get(), nullptr, source.get(), &restored, nullptr);
@@ -209,7 +171,7 @@ TEST_CASE("a conversation's request survives each allocation that fails") {
   const headrace::Model& model = capi_test::text_model();
   const headrace::KVCache cache(model);
   const std::string role = "user", content = "hi, this is a longer message <|end|>";
-  fail_each([&] {
+  fail_each_and_all([&] {
     std::optional<headrace::Session> session;
     std::optional<headrace::Request> request;
     headrace_scheduler* scheduler = nullptr;

@@ -504,7 +504,7 @@ TEST_CASE("memory plan") {
   CHECK(plan.rows[0].max_context == 128);
   CHECK(plan.rows[0].max_batch(33) == 3);
   CHECK(plan.rows[1].cache_tokens == 320);
-  const auto described = header->describe();
+  const auto described = json::parse(header->describe());
   CHECK(described["parameters"].get<uint64_t>() * 4 == described["weight_bytes"].get<uint64_t>());
   CHECK(described["types"]["F32"]["tensors"] == header->weights.size());
 }
