@@ -1,6 +1,7 @@
 #include "cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "base/thread_pool.h"
@@ -18,6 +19,7 @@ namespace {
 // Work of one task: enough to outweigh the handing out, little enough to share evenly.
 constexpr int64_t kElementsPerTask = 16384;
 constexpr int64_t kRowsPerTask = 4;
+constexpr size_t kMostProducts = 8;  // of one input in one loop
 
 class CpuBackend final : public Backend {
  public:
@@ -55,8 +57,7 @@ class CpuBackend final : public Backend {
   void linear(const LinearParams& p) override {
     if (p.num_tokens == 0) return;
     bool tiles_ready = false, int8_ready = false, int16_ready = false;
-    for (const LinearOutput& output : p.outputs) {
-      const auto& weight = static_cast<const CpuPackedWeight&>(*output.weight);
+    const auto input_of = [&](const CpuPackedWeight& weight) {
       LinearInput input{p.x, nullptr, nullptr, p.num_tokens, p.in_features};
       switch (weight.input_type()) {
         case ActivationType::kFloat32:
@@ -71,7 +72,26 @@ class CpuBackend final : public Backend {
         case ActivationType::kInt8: input.q = quantize(p, ActivationType::kInt8, int8_rows_, int8_ready); break;
         case ActivationType::kInt16: input.q = quantize(p, ActivationType::kInt16, int16_rows_, int16_ready); break;
       }
-      weight.multiply(input, output, pool_, kernels_);
+      return input;
+    };
+    for (size_t first = 0; first < p.outputs.size(); first += kMostProducts) {
+      const auto outputs = p.outputs.subspan(first, std::min(kMostProducts, p.outputs.size() - first));
+      std::array<LinearInput, kMostProducts> inputs;
+      std::array<int64_t, kMostProducts> ends = {};  // of each product's tasks
+      int64_t tasks = 0;
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        const auto& weight = static_cast<const CpuPackedWeight&>(*outputs[i].weight);
+        inputs[i] = input_of(weight);
+        tasks += weight.num_tasks(inputs[i], pool_.num_threads(), kernels_);
+        ends[i] = tasks;
+      }
+      pool_.run(tasks, [&](int64_t task, int thread) {
+        size_t i = 0;
+        while (task >= ends[i]) ++i;
+        const auto& weight = static_cast<const CpuPackedWeight&>(*outputs[i].weight);
+        weight.run_task(task - (i == 0 ? 0 : ends[i - 1]), thread, inputs[i], outputs[i], pool_.num_threads(),
+                        kernels_);
+      });
     }
   }
 

@@ -49,12 +49,17 @@ class PackedFloat final : public CpuPackedWeight {
     }
   }
 
-  void multiply(const LinearInput& input, const LinearOutput& output, ThreadPool& pool,
+  int64_t num_tasks(const LinearInput& input, int, const KernelTable& kernels) const override {
+    if (input.num_tokens <= kernels.float_tile_rows) return ceil_div(num_panels(), kTaskPanels);
+    return ceil_div(num_panels(), kPairPanels) * num_blocks(input, kernels);
+  }
+
+  void run_task(int64_t task, int, const LinearInput& input, const LinearOutput& output, int,
                 const KernelTable& kernels) const override {
     if (input.num_tokens <= kernels.float_tile_rows) {
-      multiply_one_tile(input, output, pool, kernels);
+      multiply_one_tile(task, input, output, kernels);
     } else {
-      multiply_blocks(input, output, pool, kernels);
+      multiply_block(task, input, output, kernels);
     }
   }
 
@@ -63,67 +68,69 @@ class PackedFloat final : public CpuPackedWeight {
   int64_t num_panels() const { return ceil_div(rows_, kPanel); }
   const std::byte* panel(int64_t index) const { return data_.data() + index * cols_ * kPanel * element_bytes(); }
 
-  void multiply_one_tile(const LinearInput& input, const LinearOutput& output, ThreadPool& pool,
-                         const KernelTable& kernels) const {
-    pool.run(ceil_div(num_panels(), kTaskPanels), [&](int64_t task, int) {
-      alignas(64) float totals[kMostTileRows * kTaskPanels * kPanel] = {};
-      const int64_t first = task * kTaskPanels;
-      MatmulTile tile;
-      tile.x = input.num_tokens == 1 ? input.x : input.x_tiles;
-      tile.x_stride = input.num_tokens == 1 ? 1 : kernels.float_tile_rows;
-      tile.w = panel(first);
-      tile.panel_stride = cols_ * kPanel;
-      tile.k_stride = kPanel;
-      tile.depth = cols_;
-      tile.rows = static_cast<int32_t>(input.num_tokens);
-      tile.panels = static_cast<int32_t>(std::min(kTaskPanels, num_panels() - first));
-      tile.out = totals;
-      tile.out_stride = kTaskPanels * kPanel;
-      kernels.matmul_tile(type_, tile);
-      write(totals, tile.out_stride, 0, input.num_tokens, first, tile.panels, output);
-    });
+  static int64_t block_rows(const KernelTable& kernels) {
+    return kBlockRows / kernels.float_tile_rows * kernels.float_tile_rows;
+  }
+  static int64_t num_blocks(const LinearInput& input, const KernelTable& kernels) {
+    return ceil_div(input.num_tokens, block_rows(kernels));
   }
 
-  void multiply_blocks(const LinearInput& input, const LinearOutput& output, ThreadPool& pool,
-                       const KernelTable& kernels) const {
+  void multiply_one_tile(int64_t task, const LinearInput& input, const LinearOutput& output,
+                         const KernelTable& kernels) const {
+    alignas(64) float totals[kMostTileRows * kTaskPanels * kPanel] = {};
+    const int64_t first = task * kTaskPanels;
+    MatmulTile tile;
+    tile.x = input.num_tokens == 1 ? input.x : input.x_tiles;
+    tile.x_stride = input.num_tokens == 1 ? 1 : kernels.float_tile_rows;
+    tile.w = panel(first);
+    tile.panel_stride = cols_ * kPanel;
+    tile.k_stride = kPanel;
+    tile.depth = cols_;
+    tile.rows = static_cast<int32_t>(input.num_tokens);
+    tile.panels = static_cast<int32_t>(std::min(kTaskPanels, num_panels() - first));
+    tile.out = totals;
+    tile.out_stride = kTaskPanels * kPanel;
+    kernels.matmul_tile(type_, tile);
+    write(totals, tile.out_stride, 0, input.num_tokens, first, tile.panels, output);
+  }
+
+  // Neighbouring tasks share their weights, so that the second finds them in the last-level cache.
+  void multiply_block(int64_t task, const LinearInput& input, const LinearOutput& output,
+                      const KernelTable& kernels) const {
+    alignas(64) float widened[kPairPanels * kSumChunk * kPanel];
+    alignas(64) float totals[kBlockRows * kPairPanels * kPanel] = {};
     const int64_t tile_rows = kernels.float_tile_rows;
-    const int64_t block_rows = kBlockRows / tile_rows * tile_rows;
-    const int64_t num_blocks = ceil_div(input.num_tokens, block_rows);
-    // Neighbouring tasks share their weights, so that the second finds them in the last-level cache.
-    pool.run(ceil_div(num_panels(), kPairPanels) * num_blocks, [&](int64_t task, int) {
-      alignas(64) float widened[kPairPanels * kSumChunk * kPanel];
-      alignas(64) float totals[kBlockRows * kPairPanels * kPanel] = {};
-      const int64_t first = task / num_blocks * kPairPanels;
-      const int64_t panels = std::min(kPairPanels, num_panels() - first);
-      const int64_t first_row = task % num_blocks * block_rows;
-      const int64_t end_row = std::min(first_row + block_rows, input.num_tokens);
-      MatmulTile tile;
-      tile.x_stride = tile_rows;
-      tile.k_stride = kPanel;
-      tile.panels = static_cast<int32_t>(panels);
-      tile.out_stride = kPairPanels * kPanel;
-      for (int64_t k = 0; k < cols_; k += kSumChunk) {
-        tile.depth = std::min<int64_t>(kSumChunk, cols_ - k);
-        if (type_ == PanelType::kF32) {
-          tile.w = panel(first) + k * kPanel * 4;
-          tile.panel_stride = cols_ * kPanel;
-        } else {
-          for (int64_t p = 0; p < panels; ++p) {
-            kernels.widen(type_, panel(first + p) + k * kPanel * 2, widened + p * kSumChunk * kPanel,
-                          tile.depth * kPanel);
-          }
-          tile.w = widened;
-          tile.panel_stride = kSumChunk * kPanel;
+    const int64_t blocks = num_blocks(input, kernels);
+    const int64_t first = task / blocks * kPairPanels;
+    const int64_t panels = std::min(kPairPanels, num_panels() - first);
+    const int64_t first_row = task % blocks * block_rows(kernels);
+    const int64_t end_row = std::min(first_row + block_rows(kernels), input.num_tokens);
+    MatmulTile tile;
+    tile.x_stride = tile_rows;
+    tile.k_stride = kPanel;
+    tile.panels = static_cast<int32_t>(panels);
+    tile.out_stride = kPairPanels * kPanel;
+    for (int64_t k = 0; k < cols_; k += kSumChunk) {
+      tile.depth = std::min<int64_t>(kSumChunk, cols_ - k);
+      if (type_ == PanelType::kF32) {
+        tile.w = panel(first) + k * kPanel * 4;
+        tile.panel_stride = cols_ * kPanel;
+      } else {
+        for (int64_t p = 0; p < panels; ++p) {
+          kernels.widen(type_, panel(first + p) + k * kPanel * 2, widened + p * kSumChunk * kPanel,
+                        tile.depth * kPanel);
         }
-        for (int64_t row = first_row; row < end_row; row += tile_rows) {
-          tile.rows = static_cast<int32_t>(std::min(tile_rows, end_row - row));
-          tile.x = input.x_tiles + row * cols_ + k * tile_rows;
-          tile.out = totals + (row - first_row) * tile.out_stride;
-          kernels.matmul_tile(PanelType::kF32, tile);
-        }
+        tile.w = widened;
+        tile.panel_stride = kSumChunk * kPanel;
       }
-      write(totals, tile.out_stride, first_row, end_row, first, panels, output);
-    });
+      for (int64_t row = first_row; row < end_row; row += tile_rows) {
+        tile.rows = static_cast<int32_t>(std::min(tile_rows, end_row - row));
+        tile.x = input.x_tiles + row * cols_ + k * tile_rows;
+        tile.out = totals + (row - first_row) * tile.out_stride;
+        kernels.matmul_tile(PanelType::kF32, tile);
+      }
+    }
+    write(totals, tile.out_stride, first_row, end_row, first, panels, output);
   }
 
   void write(const float* totals, int64_t stride, int64_t first_row, int64_t end_row, int64_t first_panel,

@@ -20,7 +20,7 @@ class PackedQuantized final : public CpuPackedWeight {
   PackedQuantized(DType dtype, ActivationType input, const QuantizedLayout& layout, int64_t rows, int64_t cols,
                   AlignedBuffer data)
       : dtype_(dtype), input_(input), layout_(layout), rows_(rows), cols_(cols), data_(std::move(data)) {
-    strip_bytes_ = cols / (layout.record_blocks * kQuantBlock) * layout.record_bytes;
+    pair_bytes_ = cols / (layout.record_blocks * kQuantBlock) * kTaskStrips * layout.record_bytes;
   }
 
   DType dtype() const override { return dtype_; }
@@ -31,57 +31,64 @@ class PackedQuantized final : public CpuPackedWeight {
 
   void decode_row(int64_t row, float* out) const override {
     const int64_t block_values = layout_.record_blocks * kQuantBlock;
-    const uint8_t* record = data_.as<uint8_t>() + row / kStripRows * strip_bytes_;
+    const uint8_t* record =
+        data_.as<uint8_t>() + row / kTaskColumns * pair_bytes_ + row % kTaskColumns / kStripRows * layout_.record_bytes;
     uint8_t block[kMostBlockBytes];
-    for (int64_t k = 0; k < cols_; k += block_values, record += layout_.record_bytes) {
+    for (int64_t k = 0; k < cols_; k += block_values, record += kTaskStrips * layout_.record_bytes) {
       extract_block(layout_, record, static_cast<int>(row % kStripRows), block);
       // A whole block of a block format: cannot fail.
       static_cast<void>(dequantize_row(dtype_, block, out + k, block_values).ok());
     }
   }
 
-  void multiply(const LinearInput& input, const LinearOutput& output, ThreadPool& pool,
+  int64_t num_tasks(const LinearInput& input, int num_threads, const KernelTable& kernels) const override {
+    return plan(input, num_threads, kernels).tasks;
+  }
+
+  void run_task(int64_t task, int thread, const LinearInput& input, const LinearOutput& output, int num_threads,
                 const KernelTable& kernels) const override {
-    const ActivationRows& q = *input.q;
-    const int64_t pairs = ceil_div(rows_, kTaskColumns);
-    const int64_t groups = ceil_div(input.num_tokens, kOutlierGroupRows);
-    // Rows are cut only as far as it takes to give every thread a few tasks: each cut unpacks the weights again.
-    int64_t task_rows = q.workspace_rows;
-    while (task_rows > kFewestTaskRows && pairs * ceil_div(input.num_tokens, task_rows) < 4 * pool.num_threads()) {
-      task_rows = ceil_div(task_rows / 2, kRowStep) * kRowStep;
+    const Plan p = plan(input, num_threads, kernels);
+    const int64_t end_pair = std::min(num_pairs(), (task / p.row_tasks + 1) * p.run_pairs);
+    const int64_t group = task % p.row_tasks / p.cuts;
+    const int64_t first_row = group * kOutlierGroupRows + task % p.cuts * p.task_rows;
+    const int64_t end_row = std::min((group + 1) * kOutlierGroupRows, input.num_tokens);
+    if (first_row >= end_row) return;
+    for (int64_t pair = task / p.row_tasks * p.run_pairs; pair < end_pair; ++pair) {
+      multiply(pair, first_row, std::min(p.task_rows, end_row - first_row), *input.q, output, thread, kernels);
     }
-    const int64_t cuts = ceil_div(q.workspace_rows, task_rows);
-    if (input.num_tokens <= kernels.quantized.tile_rows) {
-      // Few rows read the weights at the speed of memory: longer runs of strips, each fetching the next one's start.
-      const int64_t run_pairs = std::clamp<int64_t>(pairs / (8 * pool.num_threads()), 1, kMostRunPairs);
-      pool.run(ceil_div(pairs, run_pairs), [&](int64_t index, int thread) {
-        const int64_t end = std::min(pairs, (index + 1) * run_pairs);
-        for (int64_t pair = index * run_pairs; pair < end; ++pair) {
-          run_task(pair * kTaskStrips, 0, input.num_tokens, q, output, thread, kernels);
-        }
-      });
-      return;
-    }
-    pool.run(pairs * groups * cuts, [&](int64_t index, int thread) {
-      const int64_t group = index / cuts % groups;
-      const int64_t first_row = group * kOutlierGroupRows + index % cuts * task_rows;
-      const int64_t end_row = std::min((group + 1) * kOutlierGroupRows, input.num_tokens);
-      if (first_row >= end_row) return;
-      const int64_t strip = index / (groups * cuts) * kTaskStrips;
-      run_task(strip, first_row, std::min(task_rows, end_row - first_row), q, output, thread, kernels);
-    });
   }
 
  private:
-  void run_task(int64_t strip, int64_t first_row, int64_t num_rows, const ActivationRows& q, const LinearOutput& output,
+  // A task is a run of pairs of strips times one cut of an outlier group's rows.
+  struct Plan {
+    int64_t run_pairs, task_rows, cuts, row_tasks, tasks;
+  };
+
+  int64_t num_pairs() const { return ceil_div(rows_, kTaskColumns); }
+
+  Plan plan(const LinearInput& input, int num_threads, const KernelTable& kernels) const {
+    const int64_t pairs = num_pairs();
+    if (input.num_tokens <= kernels.quantized.tile_rows) {
+      // Few rows read the weights at the speed of memory, which likes long runs.
+      const int64_t run_pairs = std::clamp<int64_t>(pairs / (8 * num_threads), 1, kMostRunPairs);
+      return {run_pairs, input.num_tokens, 1, 1, ceil_div(pairs, run_pairs)};
+    }
+    // Rows are cut only as far as it takes to give every thread a few tasks: each cut unpacks the weights again.
+    int64_t task_rows = input.q->workspace_rows;
+    while (task_rows > kFewestTaskRows && pairs * ceil_div(input.num_tokens, task_rows) < 4 * num_threads) {
+      task_rows = ceil_div(task_rows / 2, kRowStep) * kRowStep;
+    }
+    const int64_t cuts = ceil_div(input.q->workspace_rows, task_rows);
+    const int64_t row_tasks = ceil_div(input.num_tokens, kOutlierGroupRows) * cuts;
+    return {1, task_rows, cuts, row_tasks, pairs * row_tasks};
+  }
+
+  void multiply(int64_t pair, int64_t first_row, int64_t num_rows, const ActivationRows& q, const LinearOutput& output,
                 int thread, const KernelTable& kernels) const {
-    const int64_t column = strip * kStripRows;
+    const int64_t column = pair * kTaskColumns;
     QuantizedTask task;
     task.layout = &layout_;
-    task.strips = data_.as<uint8_t>() + strip * strip_bytes_;
-    task.strip_bytes = strip_bytes_;
-    task.readable_bytes = (ceil_div(rows_, kStripRows) - strip) * strip_bytes_;
-    task.num_strips = static_cast<int32_t>(std::min<int64_t>(kTaskStrips, ceil_div(rows_, kStripRows) - strip));
+    task.pair = data_.as<uint8_t>() + pair * pair_bytes_;
     task.blocks = cols_ / kQuantBlock;
     task.first = q.first;
     task.second = q.second;
@@ -105,7 +112,7 @@ class PackedQuantized final : public CpuPackedWeight {
   DType dtype_;
   ActivationType input_;
   const QuantizedLayout& layout_;
-  int64_t rows_, cols_, strip_bytes_;
+  int64_t rows_, cols_, pair_bytes_;
   AlignedBuffer data_;
 };
 
@@ -126,9 +133,9 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_quantized(const WeightSource& sour
     return invalid_argument(source.name, "{} columns are no whole number of {} blocks of {}", source.cols,
                             dtype_name(source.dtype), dtype_info(source.dtype).block_size);
   }
-  const uint64_t strips = (static_cast<uint64_t>(source.rows) + kStripRows - 1) / kStripRows;
+  const uint64_t pairs = (static_cast<uint64_t>(source.rows) + kTaskColumns - 1) / kTaskColumns;
   const auto strip_bytes = checked_mul<uint64_t>(*file_row, kStripRows);
-  const auto total = strip_bytes ? checked_mul<uint64_t>(*strip_bytes, strips) : std::nullopt;
+  const auto total = strip_bytes ? checked_mul<uint64_t>(*strip_bytes, kTaskStrips * pairs) : std::nullopt;
   if (!total || *total > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     return invalid_argument(source.name, "shape [{}, {}] of {} does not fit into memory", source.rows, source.cols,
                             dtype_name(source.dtype));
@@ -142,22 +149,24 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_quantized(const WeightSource& sour
   }
   std::mutex mutex;
   Status failure;
-  pool.run(static_cast<int64_t>(strips), [&](int64_t strip, int thread) {
+  const int64_t records = static_cast<int64_t>(*strip_bytes) / layout->record_bytes;
+  pool.run(static_cast<int64_t>(kTaskStrips * pairs), [&](int64_t strip, int thread) {
     const AlignedBuffer& file = files[static_cast<size_t>(thread)];
-    const int64_t rows = std::min<int64_t>(kStripRows, source.rows - strip * kStripRows);
-    const Status status = source.read(static_cast<uint64_t>(strip) * *strip_bytes,
-                                      std::span(file.data(), static_cast<size_t>(rows) * *file_row));
+    const int64_t rows = std::clamp<int64_t>(source.rows - strip * kStripRows, 0, kStripRows);
+    Status status;
+    if (rows > 0) {
+      status = source.read(static_cast<uint64_t>(strip) * *strip_bytes,
+                           std::span(file.data(), static_cast<size_t>(rows) * *file_row));
+    }
     if (!status.ok()) {
       std::lock_guard lock(mutex);
       if (failure.ok()) failure = status.within(source.name);
       return;
     }
-    const int64_t records = static_cast<int64_t>(*strip_bytes) / layout->record_bytes;
+    uint8_t* pair = data.as<uint8_t>() + static_cast<uint64_t>(strip / kTaskStrips) * kTaskStrips * *strip_bytes;
     for (int64_t record = 0; record < records; ++record) {
       pack_record(*layout, file.as<uint8_t>() + record * layout->file_block_bytes, static_cast<int64_t>(*file_row),
-                  rows,
-                  data.as<uint8_t>() + static_cast<uint64_t>(strip) * *strip_bytes +
-                      static_cast<uint64_t>(record * layout->record_bytes));
+                  rows, pair + (record * kTaskStrips + strip % kTaskStrips) * layout->record_bytes);
     }
   });
   if (!failure.ok()) return failure;

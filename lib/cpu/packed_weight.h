@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "base/thread_pool.h"
 #include "cpu/activations.h"
 #include "cpu/kernel_table.h"
 #include "ops/backend.h"
@@ -19,13 +18,16 @@ struct LinearInput {
   int64_t in_features = 0;
 };
 
-// Immutable after packing. multiply runs its own loops on the pool; one op at a time per pool.
+// Immutable after packing. A product y = x W^T + bias, or y += ... (see LinearOutput), is cut into tasks that may run
+// in any order and on any thread; a row of y depends on its row of x alone. The tasks of all products of an op share
+// one loop, so that threads wait for each other once.
 class CpuPackedWeight : public PackedWeight {
  public:
-  // kFloat32: multiply reads x and x_tiles; otherwise it reads q, quantized with this type.
+  // kFloat32: products read x and x_tiles; otherwise they read q, quantized with this type.
   virtual ActivationType input_type() const = 0;
-  // y = x W^T + bias, or y += ... (see LinearOutput). A row of y depends on its row of x alone.
-  virtual void multiply(const LinearInput& input, const LinearOutput& output, ThreadPool& pool,
+  virtual int64_t num_tasks(const LinearInput& input, int num_threads, const KernelTable& kernels) const = 0;
+  // task in [0, num_tasks) of the same arguments; thread in [0, num_threads).
+  virtual void run_task(int64_t task, int thread, const LinearInput& input, const LinearOutput& output, int num_threads,
                         const KernelTable& kernels) const = 0;
 };
 

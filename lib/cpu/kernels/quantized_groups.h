@@ -8,8 +8,17 @@
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 
-// Floats between the scales of a tile's vectors: with 16 lanes a vector is a strip of its own.
-constexpr int64_t kScaleStep = kLanes == 16 ? (int64_t)sizeof(UnpackedStrip) / 4 : kLanes;
+// From the first lane of a tile to that of its vector v: strip apart for another strip, unit apart for a row.
+HEADRACE_INLINE constexpr int64_t lane_step(int v, int64_t strip, int64_t unit) {
+  return v * kLanes / kStripRows * strip + v * kLanes % kStripRows * unit;
+}
+constexpr int64_t kStripFloats = (int64_t)sizeof(UnpackedStrip) / 4;
+
+// Weights are read once and in order, faster than the hardware looks ahead.
+constexpr uintptr_t kAheadBytes = 4096;
+HEADRACE_INLINE void fetch_ahead(const uint8_t* at) {
+  _mm_prefetch((const char*)((uintptr_t)at + kAheadBytes), _MM_HINT_T0);
+}
 
 #if HEADRACE_ISA_LEVEL == 2
 HEADRACE_INLINE IntVec bits_and(IntVec a, IntVec b) { return _mm512_and_si512(a, b); }
@@ -44,11 +53,10 @@ HEADRACE_INLINE IntVec bits_right(IntVec a, int count) {
 
 // group(block, v, g): four codes of each lane of vector v, group g of a block of the chunk.
 struct UnpackedGroups {
-  static constexpr int64_t kStep = kLanes == 16 ? (int64_t)sizeof(UnpackedStrip) : 4 * kLanes;
   const uint8_t* codes;
 
   HEADRACE_INLINE_MEMBER IntVec group(int64_t block, int v, int g) const {
-    return int_load(codes + block * kBlockCodes + v * kStep + 64 * g);
+    return int_load(codes + block * kBlockCodes + lane_step(v, sizeof(UnpackedStrip), 4) + 64 * g);
   }
 };
 
@@ -82,12 +90,17 @@ HEADRACE_PACKED_FORMAT(kMXFP4, 16, 4, 1, kOne, kUpTo31);
 template <RecordFormat F>
 struct PackedGroups {
   using Format = PackedFormat<F>;
-  const uint8_t* records;  // of the chunk, moved to the tile's first lane
-  int64_t step;            // bytes between the vectors' lanes: strips, or parts of one
+  const uint8_t* records;  // the chunk's, moved to the tile's first lane
 
   HEADRACE_INLINE_MEMBER IntVec group(int64_t block, int v, int g) const {
-    const uint8_t* at = records + block / Format::kRecordBlocks * Format::kRecordBytes + Format::kHeader +
-                        block % Format::kRecordBlocks * Format::kBlockBytes + v * step;
+    const uint8_t* at = records + block / Format::kRecordBlocks * kTaskStrips * Format::kRecordBytes + Format::kHeader +
+                        block % Format::kRecordBlocks * Format::kBlockBytes + lane_step(v, Format::kRecordBytes, 4);
+    // Each of the block's lines by the first group that reads it.
+    constexpr int kGroupLines = Format::kBits == 8 ? 8 : 4;
+    const bool new_line = v * kLanes % kStripRows == 0;
+    if (new_line && g < kGroupLines) fetch_ahead(at + Format::kBlockBytes - 64 * kGroupLines + 64 * g);
+    if (new_line && Format::kBits == 5 && g == 0) fetch_ahead(at);
+    if (new_line && Format::kBits == 6 && g % 4 == 0) fetch_ahead(at + 64 * (g / 4));
     if constexpr (Format::kBits == 8) {
       const IntVec codes = int_load(at + 64 * g);
 #if HEADRACE_ISA_LEVEL == 2

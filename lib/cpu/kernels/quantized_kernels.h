@@ -1,7 +1,8 @@
 // The kernels of block-format linear layers, as one instruction set's part of the kernel table.
 //
 // A weight is cut into strips of 16 output rows. A strip is a sequence of records along K, each holding the same file
-// block of the 16 rows with its fields interleaved (see packed_quantized_layout.h). A kernel unpacks a chunk of
+// block of the 16 rows with its fields interleaved (see packed_quantized_layout.h). Strips come in pairs, whose records
+// alternate, so that a task reads one run of memory; a last strip without a partner is joined by one of zeros. A kernel unpacks a chunk of
 // records into codes and float scales, then multiplies any number of activation rows with it.
 //
 // Codes of a chunk: [block of 32 k][8 groups][16 rows][4 k], one byte each; lanes of a vector are output rows.
@@ -110,14 +111,11 @@ struct OutlierPlane {
 };
 constexpr int64_t kOutlierGroupRows = 528;  // a multiple of every instruction set's tile
 
-// One task: up to two strips times a range of rows within one outlier group.
+// One task: a pair of strips times a range of rows within one outlier group.
 struct QuantizedTask {
   const QuantizedLayout* layout;
-  const uint8_t* strips;
-  int64_t strip_bytes;
-  int64_t readable_bytes;  // of weights from strips on: what may be fetched ahead for the next task
-  int32_t num_strips;      // 1..kTaskStrips
-  int64_t blocks;          // of 32 k in a row
+  const uint8_t* pair;  // [blocks / record_blocks][2] records
+  int64_t blocks;       // of 32 k in a row
   QuantizedPlane first;
   QuantizedPlane second;  // a second term in every block; bytes null: only in outlier blocks
   OutlierPlane outliers;  // where second has no bytes

@@ -13,12 +13,9 @@ struct alignas(64) UnpackedStrip {
   float minima[kMaxChunkBlocks * 2 * kStripRows];
 };
 
-// Unpacks num_records records from `record` on; they fit into a chunk. On AVX-512 signed codes are stored with 128
+// Unpacks num_records records of a strip from `record` on, skipping the pair's other strip; they fit into a chunk. On AVX-512 signed codes are stored with 128
 // added, since its dot product wants unsigned weights.
 void unpack_records(const QuantizedLayout& layout, const uint8_t* record, int64_t num_records, UnpackedStrip* out);
-
-// The scales and minima alone; not for RecordFormat::kBlocks.
-void unpack_scales(const QuantizedLayout& layout, const uint8_t* record, int64_t num_records, UnpackedStrip* out);
 
 // What signed bytes are stored XORed with.
 #if HEADRACE_ISA_LEVEL == 2

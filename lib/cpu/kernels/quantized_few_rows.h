@@ -1,0 +1,12 @@
+// Products of so few rows that each code is used about once: decoding, small batches, the rows of a draft.
+#pragma once
+
+#include "cpu/kernels/quantized_tile.h"
+
+namespace headrace::HEADRACE_ISA_NAMESPACE {
+
+// Adds the products of a task of at most kMaxRows rows to scratch.first and scratch.second, unpacking codes in
+// registers. False, with nothing done, for formats that unpack through memory only.
+bool run_few_rows(const QuantizedTask& task, const Scratch& scratch);
+
+}  // namespace headrace::HEADRACE_ISA_NAMESPACE

@@ -1,0 +1,142 @@
+// Float scales of a record, in registers of each instruction set's width (the compilers' vector extension).
+#pragma once
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "cpu/kernels/quantized_unpack.h"
+#include "cpu/kernels/quantized_vec.h"
+
+namespace headrace::HEADRACE_ISA_NAMESPACE {
+
+typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+typedef int8_t SignedBytes16 __attribute__((vector_size(16)));
+typedef float Floats16 __attribute__((vector_size(64)));
+
+#define HEADRACE_LOAD(type, name, from) \
+  type name;                            \
+  memcpy(&name, from, sizeof name)
+#define HEADRACE_STORE(to, value)         \
+  do {                                    \
+    const auto stored_ = (value);         \
+    memcpy(to, &stored_, sizeof stored_); \
+  } while (false)
+
+// Sixteen float16 from src.
+HEADRACE_INLINE void widen_halves(const uint8_t* src, Floats16* out) {
+#if HEADRACE_ISA_LEVEL == 2
+  const __m512 wide = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)src));
+  memcpy(out, &wide, sizeof wide);
+#elif HEADRACE_ISA_LEVEL == 1
+  const __m256 low = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)src));
+  const __m256 high = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(src + 16)));
+  memcpy(out, &low, sizeof low);
+  memcpy((char*)out + sizeof low, &high, sizeof high);
+#else
+  // Shifted into place the exponent is 112 too small; the product corrects it, subnormals included.
+  uint16_t halves[16];
+  float floats[16];
+  memcpy(halves, src, sizeof halves);
+  for (int i = 0; i < 16; ++i) {
+    const uint32_t magnitude = halves[i] & 0x7fffu;
+    uint32_t bits = magnitude << 13;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    value *= 0x1p112f;
+    memcpy(&bits, &value, sizeof bits);
+    if (magnitude >= 0x7c00u) bits = 0x7f800000u | ((magnitude & 0x3ffu) << 13);
+    bits |= (uint32_t)(halves[i] & 0x8000u) << 16;
+    memcpy(&floats[i], &bits, sizeof bits);
+  }
+  memcpy(out, floats, sizeof floats);
+#endif
+}
+
+// Sub-block scales and minima of Q4_K and Q5_K: twelve packed bytes per row, [12][16].
+HEADRACE_INLINE void k_scales(const uint8_t* record, float* scales, float* minima) {
+  Floats16 d, dmin;
+  widen_halves(record, &d);
+  widen_halves(record + 32, &dmin);
+  const uint8_t* packed = record + 64;
+  HEADRACE_UNROLL
+  for (int j = 0; j < 8; ++j) {
+    Bytes16 scale, min;
+    if (j < 4) {
+      HEADRACE_LOAD(Bytes16, a, packed + 16 * j);
+      HEADRACE_LOAD(Bytes16, b, packed + 16 * (j + 4));
+      scale = a & 63;
+      min = b & 63;
+    } else {
+      HEADRACE_LOAD(Bytes16, low, packed + 16 * (j + 4));
+      HEADRACE_LOAD(Bytes16, a, packed + 16 * (j - 4));
+      HEADRACE_LOAD(Bytes16, b, packed + 16 * j);
+      scale = (low & 15) | ((a >> 6) << 4);
+      min = (low >> 4) | ((b >> 6) << 4);
+    }
+    HEADRACE_STORE(scales + j * kStripRows, d * __builtin_convertvector(scale, Floats16));
+    HEADRACE_STORE(minima + j * kStripRows, -(dmin * __builtin_convertvector(min, Floats16)));
+  }
+}
+
+// Scales (and minima, where the format has them) of the record r, in the order of ScaleKind, block after block.
+template <RecordFormat F>
+HEADRACE_INLINE void record_scales(const uint8_t* r, float* scales, float* minima) {
+  Floats16 d;
+  if constexpr (F == RecordFormat::kQ4_K || F == RecordFormat::kQ5_K) {
+    k_scales(r, scales, minima);
+  } else if constexpr (F == RecordFormat::kMXFP4) {
+    for (int i = 0; i < kStripRows; ++i) {
+      // 2^(e - 128); the two smallest are subnormal.
+      const uint32_t e = r[i];
+      const uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+      memcpy(scales + i, &bits, sizeof bits);
+    }
+  } else if constexpr (F == RecordFormat::kIQ4_XS) {
+    widen_halves(r, &d);
+    for (int j = 0; j < 8; ++j) {
+      float factors[16];
+      for (int i = 0; i < kStripRows; ++i) {
+        const int high = r[32 + 2 * i + j / 4] >> (2 * (j % 4)) & 3;
+        const int low = r[64 + 16 * (j / 2) + i] >> (4 * (j % 2)) & 15;
+        factors[i] = (float)((low | high << 4) - 32);
+      }
+      HEADRACE_LOAD(Floats16, factor, factors);
+      HEADRACE_STORE(scales + j * kStripRows, d * factor);
+    }
+  } else if constexpr (F == RecordFormat::kQ6_K) {
+    widen_halves(r, &d);
+    HEADRACE_UNROLL
+    for (int j = 0; j < 16; ++j) {
+      HEADRACE_LOAD(SignedBytes16, scale, r + 32 + 16 * j);
+      HEADRACE_STORE(scales + j * kStripRows, d * __builtin_convertvector(scale, Floats16));
+    }
+  } else if constexpr (F == RecordFormat::kQ3_K) {
+    widen_halves(r, &d);
+    HEADRACE_UNROLL
+    for (int j = 0; j < 16; ++j) {
+      HEADRACE_LOAD(Bytes16, low, r + 32 + 16 * (j % 8));
+      HEADRACE_LOAD(Bytes16, high, r + 32 + 16 * (8 + j % 4));
+      const Bytes16 bits = (j < 8 ? low & 15 : low >> 4) | (((high >> (2 * (j / 4))) & 3) << 4);
+      HEADRACE_STORE(scales + j * kStripRows, d * (__builtin_convertvector(bits, Floats16) - 32.0f));
+    }
+  } else if constexpr (F == RecordFormat::kQ2_K) {
+    Floats16 dmin;
+    widen_halves(r, &d);
+    widen_halves(r + 32, &dmin);
+    HEADRACE_UNROLL
+    for (int j = 0; j < 16; ++j) {
+      HEADRACE_LOAD(Bytes16, packed, r + 64 + 16 * j);
+      HEADRACE_STORE(scales + j * kStripRows, d * __builtin_convertvector(packed & 15, Floats16));
+      HEADRACE_STORE(minima + j * kStripRows, -(dmin * __builtin_convertvector(packed >> 4, Floats16)));
+    }
+  } else {
+    widen_halves(r, &d);
+    HEADRACE_STORE(scales, d);
+    if constexpr (F == RecordFormat::kQ4_1 || F == RecordFormat::kQ5_1) {
+      widen_halves(r + 32, &d);
+      HEADRACE_STORE(minima, d);
+    }
+  }
+}
+
+}  // namespace headrace::HEADRACE_ISA_NAMESPACE

@@ -1,0 +1,277 @@
+// The register tile of the block-format products: a few rows of activations times one or two vectors of weight lanes,
+// block after block, in the arithmetic that quantized_kernels.h states.
+#pragma once
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "cpu/kernels/quantized_entry.h"
+#include "cpu/kernels/quantized_groups.h"
+
+namespace headrace::HEADRACE_ISA_NAMESPACE {
+
+// Tiles are up to two vectors of weight lanes (AVX-512: the two strips of a task; else one) times kMaxRows rows.
+constexpr int kMaxRows = kQuantizedTileRows;
+
+constexpr bool two_scales(ScaleKind kind) { return kind == ScaleKind::kTwo || kind == ScaleKind::kTwoMin; }
+constexpr bool has_minima(ScaleKind kind) { return kind == ScaleKind::kOneMin || kind == ScaleKind::kTwoMin; }
+
+// What integer_sums shifts the sums of the activations' codes by.
+HEADRACE_INLINE int offset_shift(const QuantizedLayout& layout) {
+  return HEADRACE_ISA_LEVEL == 2 && layout.code_kind == CodeKind::kSigned8 ? 7 : layout.offset_shift;
+}
+
+// Field `field` of row r in a block of R rows.
+template <int R, class T>
+HEADRACE_INLINE T field_of(const uint8_t* block, int field, int r) {
+  T value;
+  memcpy(&value, block + kQuantBlock * R + 4 * (field * R + r), sizeof value);
+  return value;
+}
+
+// The weights of one tile's lanes in a chunk.
+template <class Groups>
+struct TileWeights {
+  Groups groups;
+  const float* scales;
+  const float* minima;
+};
+
+// Exact sums of products over kGroups groups of 4 k from kFirst on, offsets taken out.
+// activations: a block; minus: the field that holds minus the sum of its codes here.
+template <int V, int R, CodeKind C, bool kOffset, int kFirst, int kGroups, class Groups>
+HEADRACE_INLINE void integer_sums(const Groups& groups, int64_t block, const uint8_t* activations, int minus, int shift,
+                                  IntVec (*sums)[R]) {
+  HEADRACE_UNROLL
+  for (int r = 0; r < R; ++r) {
+    const IntVec start =
+        kOffset ? int_shift_left(int_set1(field_of<R, int32_t>(activations, minus, r)), shift) : int_zero();
+    HEADRACE_UNROLL
+    for (int v = 0; v < V; ++v) sums[v][r] = start;
+  }
+#if HEADRACE_ISA_LEVEL == 2
+  HEADRACE_UNROLL
+  for (int g = kFirst; g < kFirst + kGroups; ++g) {
+    IntVec w[V];
+    HEADRACE_UNROLL
+    for (int v = 0; v < V; ++v) w[v] = groups.group(block, v, g);
+    HEADRACE_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const IntVec a = int_set1(load_four(activations + 4 * (g * R + r)));
+      HEADRACE_UNROLL
+      for (int v = 0; v < V; ++v) sums[v][r] = _mm512_dpbusd_epi32(sums[v][r], w[v], a);
+    }
+  }
+#else
+  // Groups whose 16-bit sums cannot saturate: 2 * 15 * 127 * 8, 2 * 31 * 127 * 4, 2 * 63 * 127 * 2 and
+  // 2 * 128 * 127 all stay below 32768.
+  constexpr int kSafe = C == CodeKind::kUpTo15 ? 8 : C == CodeKind::kUpTo31 ? 4 : C == CodeKind::kUpTo63 ? 2 : 1;
+  constexpr int kRun = kSafe < kGroups ? kSafe : kGroups;
+  HEADRACE_UNROLL
+  for (int first = kFirst; first < kFirst + kGroups; first += kRun) {
+    IntVec pairs[V][R];
+    HEADRACE_UNROLL
+    for (int g = 0; g < kRun; ++g) {
+      IntVec w[V], magnitude[V];
+      HEADRACE_UNROLL
+      for (int v = 0; v < V; ++v) {
+        w[v] = groups.group(block, v, first + g);
+        magnitude[v] = C == CodeKind::kSigned8 ? abs_bytes(w[v]) : w[v];
+      }
+      HEADRACE_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const IntVec a = int_set1(load_four(activations + 4 * ((first + g) * R + r)));
+        HEADRACE_UNROLL
+        for (int v = 0; v < V; ++v) {
+          const IntVec product = multiply_pairs(magnitude[v], C == CodeKind::kSigned8 ? sign_bytes(a, w[v]) : a);
+          pairs[v][r] = g == 0 ? product : short_add(pairs[v][r], product);
+        }
+      }
+    }
+    HEADRACE_UNROLL
+    for (int r = 0; r < R; ++r) {
+      HEADRACE_UNROLL
+      for (int v = 0; v < V; ++v) sums[v][r] = int_add(sums[v][r], widen_pairs(pairs[v][r]));
+    }
+  }
+#endif
+}
+
+// Adds weight block w times a block of R rows of activations: the arithmetic that quantized_kernels.h states.
+template <int V, int R, ScaleKind K, CodeKind C, class Groups>
+HEADRACE_INLINE void add_block(const TileWeights<Groups>& weights, int64_t w, const uint8_t* activations, int shift,
+                               FloatVec (*acc)[R]) {
+  constexpr bool kOffset = !has_minima(K) && (HEADRACE_ISA_LEVEL == 2 || C != CodeKind::kSigned8);
+  const float* scales = weights.scales;
+  const float* minima = weights.minima;
+  IntVec sums[V][R];
+  if constexpr (!two_scales(K)) {
+    integer_sums<V, R, C, kOffset, 0, 8>(weights.groups, w, activations, kMinusSum, shift, sums);
+    HEADRACE_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const FloatVec scale_a = float_set1(field_of<R, float>(activations, kScale, r));
+      HEADRACE_UNROLL
+      for (int v = 0; v < V; ++v) {
+        const FloatVec scale_w = float_load(scales + lane_step(v, kStripFloats, 1) + w * kStripRows);
+        acc[v][r] = float_fma(scale_a, float_mul(scale_w, to_float(sums[v][r])), acc[v][r]);
+      }
+    }
+    if constexpr (has_minima(K)) {
+      HEADRACE_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const FloatVec sum_a = float_set1(field_of<R, float>(activations, kSum, r));
+        HEADRACE_UNROLL
+        for (int v = 0; v < V; ++v) {
+          acc[v][r] = float_fma(float_load(minima + lane_step(v, kStripFloats, 1) + w * kStripRows), sum_a, acc[v][r]);
+        }
+      }
+    }
+  } else {
+    FloatVec low[V][R];
+    integer_sums<V, R, C, kOffset, 0, 4>(weights.groups, w, activations, kMinusLow, shift, sums);
+    HEADRACE_UNROLL
+    for (int v = 0; v < V; ++v) {
+      const FloatVec scale_w = float_load(scales + lane_step(v, kStripFloats, 1) + 2 * w * kStripRows);
+      HEADRACE_UNROLL
+      for (int r = 0; r < R; ++r) low[v][r] = float_mul(scale_w, to_float(sums[v][r]));
+    }
+    integer_sums<V, R, C, kOffset, 4, 4>(weights.groups, w, activations, kMinusHigh, shift, sums);
+    HEADRACE_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const FloatVec scale_a = float_set1(field_of<R, float>(activations, kScale, r));
+      HEADRACE_UNROLL
+      for (int v = 0; v < V; ++v) {
+        const FloatVec scale_w = float_load(scales + lane_step(v, kStripFloats, 1) + (2 * w + 1) * kStripRows);
+        acc[v][r] = float_fma(scale_a, float_fma(scale_w, to_float(sums[v][r]), low[v][r]), acc[v][r]);
+      }
+    }
+    if constexpr (has_minima(K)) {
+      HEADRACE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        HEADRACE_UNROLL
+        for (int r = 0; r < R; ++r) {
+          const FloatVec sum_a = float_set1(field_of<R, float>(activations, kLowSum + half, r));
+          HEADRACE_UNROLL
+          for (int v = 0; v < V; ++v) {
+            const FloatVec min = float_load(minima + lane_step(v, kStripFloats, 1) + (2 * w + half) * kStripRows);
+            acc[v][r] = float_fma(min, sum_a, acc[v][r]);
+          }
+        }
+      }
+    }
+  }
+}
+
+template <int V, int R>
+HEADRACE_INLINE void load_acc(const float* from, FloatVec (*acc)[R]) {
+  HEADRACE_UNROLL
+  for (int v = 0; v < V; ++v) {
+    HEADRACE_UNROLL
+    for (int r = 0; r < R; ++r) acc[v][r] = float_load(from + r * kTaskColumns + v * kLanes);
+  }
+}
+
+template <int V, int R>
+HEADRACE_INLINE void store_acc(const FloatVec (*acc)[R], float* to) {
+  HEADRACE_UNROLL
+  for (int v = 0; v < V; ++v) {
+    HEADRACE_UNROLL
+    for (int r = 0; r < R; ++r) float_store(to + r * kTaskColumns + v * kLanes, acc[v][r]);
+  }
+}
+
+// out [R][kTaskColumns] += `blocks` blocks of a tile of R rows.
+template <int V, int R, ScaleKind K, CodeKind C, class Groups>
+HEADRACE_INLINE void tile(const TileWeights<Groups>& weights, int64_t blocks, const uint8_t* activations, int shift,
+                          float* out) {
+  FloatVec acc[V][R];
+  load_acc<V, R>(out, acc);
+  for (int64_t b = 0; b < blocks; ++b) {
+    add_block<V, R, K, C>(weights, b, activations, shift, acc);
+    activations += R * kActivationBytes;
+  }
+  store_acc<V, R>(acc, out);
+}
+
+struct Scratch {
+  UnpackedStrip* strips;  // [kTaskStrips]
+  float* first;           // [rows][kTaskColumns]
+  float* second;          // [rows + 1][kTaskColumns]: the last takes what belongs to other tasks
+};
+
+// One tile of entries of a block: rows[i] is the row of entry i within the task.
+template <int V, int R, ScaleKind K, CodeKind C, class Groups>
+HEADRACE_INLINE void outlier_tile(const TileWeights<Groups>& weights, int64_t block, const uint8_t* activations,
+                                  float* const* rows, int shift) {
+  FloatVec acc[V][R];
+  HEADRACE_UNROLL
+  for (int r = 0; r < R; ++r) {
+    HEADRACE_UNROLL
+    for (int v = 0; v < V; ++v) acc[v][r] = float_load(rows[r] + v * kLanes);
+  }
+  add_block<V, R, K, C>(weights, block, activations, shift, acc);
+  HEADRACE_UNROLL
+  for (int r = 0; r < R; ++r) {
+    HEADRACE_UNROLL
+    for (int v = 0; v < V; ++v) float_store(rows[r] + v * kLanes, acc[v][r]);
+  }
+}
+
+// The outlier terms of the chunk's blocks. A row's blocks come in ascending order.
+template <int V, ScaleKind K, CodeKind C, class Groups>
+HEADRACE_INLINE void outlier_blocks(const QuantizedTask& task, const TileWeights<Groups>& weights, int64_t first_block,
+                                    int64_t blocks, int shift, float* out) {
+  const OutlierPlane& plane = task.outliers;
+  const int64_t group = task.first_row / kOutlierGroupRows;
+  const int64_t group_entry = group * kOutlierGroupRows * plane.per_row;
+  const int32_t* starts = plane.starts + group * (task.blocks + 1);
+  const int32_t* entry_rows = plane.rows + group_entry;
+  const uint8_t* bytes = plane.bytes + group_entry * kActivationBytes;
+  const int32_t begin = static_cast<int32_t>(task.first_row - group * kOutlierGroupRows);
+  const int32_t count = static_cast<int32_t>(task.num_rows);
+  for (int64_t b = first_block; b < first_block + blocks; ++b) {
+    const int32_t end = starts[b + 1];
+    for (int32_t entry = starts[b]; entry < end; entry += kMaxRows) {
+      const int32_t size = end - entry < kMaxRows ? end - entry : kMaxRows;
+      if (entry_rows[entry + size - 1] < begin) continue;
+      if (entry_rows[entry] >= begin + count) break;
+      float* rows[kMaxRows];
+      for (int32_t i = 0; i < size; ++i) {
+        const uint32_t row = static_cast<uint32_t>(entry_rows[entry + i] - begin);
+        rows[i] = out + (row < static_cast<uint32_t>(count) ? row : static_cast<uint32_t>(count)) * kTaskColumns;
+      }
+      const uint8_t* at = bytes + entry * static_cast<int64_t>(kActivationBytes);
+      const int64_t block = b - first_block;
+      switch (size) {
+        case 1: outlier_tile<V, 1, K, C>(weights, block, at, rows, shift); break;
+        case 2: outlier_tile<V, 2, K, C>(weights, block, at, rows, shift); break;
+        case 3: outlier_tile<V, 3, K, C>(weights, block, at, rows, shift); break;
+#if HEADRACE_ISA_LEVEL == 2
+        case 4: outlier_tile<V, 4, K, C>(weights, block, at, rows, shift); break;
+        case 5: outlier_tile<V, 5, K, C>(weights, block, at, rows, shift); break;
+#endif
+        default: outlier_tile<V, kMaxRows, K, C>(weights, block, at, rows, shift);
+      }
+    }
+  }
+}
+
+HEADRACE_INLINE void write_outputs(const QuantizedTask& task, const Scratch& scratch) {
+  for (int64_t row = 0; row < task.num_rows; ++row) {
+    float* first = scratch.first + row * kTaskColumns;
+    const float* second = scratch.second + row * kTaskColumns;
+    float* y = task.y + row * task.y_stride;
+    for (int c = 0; c < kTaskColumns; ++c) first[c] += second[c];
+    const int columns = task.num_columns;
+    if (task.bias) {
+      for (int c = 0; c < columns; ++c) first[c] += task.bias[c];
+    }
+    if (task.accumulate) {
+      for (int c = 0; c < columns; ++c) y[c] += first[c];
+    } else {
+      for (int c = 0; c < columns; ++c) y[c] = first[c];
+    }
+  }
+}
+
+}  // namespace headrace::HEADRACE_ISA_NAMESPACE
