@@ -142,10 +142,23 @@ void register_model(py::module_& module) {
           py::arg("role"), py::arg("content"))
       .def(
           "evaluate",
-          [](PythonSession& self, const std::vector<int32_t>& tokens, std::optional<size_t> chunk) {
-            return evaluate(self.session, self.model, tokens, chunk.value_or(0));
+          [](PythonSession& self, const std::vector<int32_t>& tokens, std::optional<size_t> chunk,
+             bool logits) -> py::object {
+            if (logits) return evaluate(self.session, self.model, tokens, chunk.value_or(0));
+            py::gil_scoped_release release;
+            const size_t step = chunk.value_or(0) > 0 ? *chunk : std::max<size_t>(tokens.size(), 1);
+            for (size_t begin = 0; begin < tokens.size(); begin += step) {
+              const size_t end = begin + std::min(step, tokens.size() - begin);
+              self.session.evaluate({tokens.begin() + static_cast<std::ptrdiff_t>(begin),
+                                     tokens.begin() + static_cast<std::ptrdiff_t>(end)});
+            }
+            py::gil_scoped_acquire acquire;
+            return py::none();
           },
-          py::arg("tokens"), py::arg("chunk") = py::none(), "Append tokens; float32 logits [num_tokens, vocab_size].")
+          py::arg("tokens"), py::arg("chunk") = py::none(), py::arg("logits") = true,
+          "Append tokens; float32 logits [num_tokens, vocab_size], or None with logits=False, which computes the "
+          "tokens "
+          "without reading them. chunk: tokens of one forward pass.")
       .def("fork",
            [](const PythonSession& self) {
              return PythonSession{self.model, self.session.fork()};

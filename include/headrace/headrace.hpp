@@ -448,6 +448,12 @@ class Session {
       return headrace_session_evaluate(handle_.get(), tokens, num_tokens, logits, capacity, &needed, error);
     });
   }
+  // Appends tokens and computes them without reading logits: what follows finds their keys and values.
+  void evaluate(const std::vector<int32_t>& tokens) {
+    detail::call([&](headrace_error** error) {
+      return headrace_session_evaluate(handle_.get(), tokens.data(), tokens.size(), nullptr, 0, nullptr, error);
+    });
+  }
   Session fork() const {
     headrace_session* forked = nullptr;
     detail::call([&](headrace_error** error) { return headrace_session_fork(handle_.get(), &forked, error); });

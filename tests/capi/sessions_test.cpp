@@ -177,3 +177,15 @@ TEST_CASE("evaluate: the logits' size is asked for, too small changes nothing") 
   CHECK(headrace_session_evaluate(session.get(), tokens, 2, nullptr, 0, nullptr, nullptr) == HEADRACE_OK);
   CHECK(session.tokens().size() == 2);
 }
+
+TEST_CASE("evaluate without logits computes what follows just the same") {
+  const std::vector<int32_t> past = tokens_from(3, 37), next = tokens_from(5, 4);
+  Session read(text_model()), skipped(text_model());
+  evaluate(read, past);
+  skipped.evaluate(past);
+  CHECK(skipped.tokens() == past);
+  CHECK(evaluate(skipped, next) == evaluate(read, next));
+  CHECK(failure_of([&] { skipped.evaluate({5, 9999}); }).place == "tokens[1]");
+  skipped.evaluate(std::vector<int32_t>());
+  CHECK(skipped.tokens().size() == past.size() + next.size());
+}

@@ -157,6 +157,19 @@ class Tokens(SessionTest):
             np.testing.assert_array_equal(fork.evaluate(past[length:] + following), expected[length:])
         self.assertEqual(session.evaluate([]).shape, (0, 96))
 
+    def test_evaluate_without_logits(self):
+        past = list(range(10, 50))
+        expected = self.model.logits(past + [7])[40:]
+        for chunk in (None, 16):
+            cache = headrace.KVCache(self.model, prefix_index=False)
+            session = headrace.Session(self.model, cache)
+            self.assertIsNone(session.evaluate(past, chunk=chunk, logits=False))
+            self.assertEqual(session.tokens, past)
+            # Computed at once, not when something follows: the blocks are taken.
+            self.assertEqual(cache.stats["num_blocks"] - cache.stats["free_blocks"], -(-40 // cache.stats["block_size"]))
+            np.testing.assert_array_equal(session.evaluate([7]), expected)
+        self.assert_error("HEADRACE_INVALID_ARGUMENT", "tokens[0]", session.evaluate, [999], logits=False)
+
     def test_save_and_restore(self):
         path = os.path.join(self.folder, "tokens")
         session = self.session()
