@@ -50,8 +50,6 @@ class Interpreter {
   Flow run(const Body& body);
   Flow run(const Stmt& stmt);
   Flow run_for(const Stmt& stmt, const Value& source, int64_t depth0);
-  void run_set_block(const Stmt& stmt);
-  void run_call_block(const Stmt& stmt);
   StyledText capture(const Body& body, Flow& flow);
   bool advance(LoopObject& loop);
   std::optional<Value> fetch(LoopObject& loop);

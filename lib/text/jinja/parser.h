@@ -2,8 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <set>
-#include <string>
 #include <string_view>
 
 #include "text/jinja/ast.h"
