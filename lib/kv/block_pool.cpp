@@ -11,7 +11,9 @@
 namespace headrace::kv {
 
 BlockPool::~BlockPool() {
-  for (const Region& region : regions_) munmap(region.data, region.size);
+  for (const Region& region : regions_) {
+    if (region.data != nullptr) munmap(region.data, region.size);
+  }
 }
 
 Status BlockPool::allocate(const std::vector<KvLayout>& layers, int32_t num_blocks) {
@@ -31,6 +33,10 @@ Status BlockPool::allocate(const std::vector<KvLayout>& layers, int32_t num_bloc
   }
   for (const KvLayout& layout : layers) {
     const size_t size = layout.block_bytes() * static_cast<size_t>(num_blocks);
+    if (size == 0) {  // a layer without attention
+      regions_.push_back({});
+      continue;
+    }
     void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
       return out_of_memory("kv cache", "the system gives no {} bytes for layer {} ({} bytes in all)", size,
@@ -101,6 +107,7 @@ void BlockPool::discard_contents(int32_t block) {
 
 void BlockPool::copy_block(int32_t from, int32_t to) {
   for (const Region& region : regions_) {
+    if (region.data == nullptr) continue;
     std::memcpy(region.data + static_cast<size_t>(to) * region.block_bytes,
                 region.data + static_cast<size_t>(from) * region.block_bytes, region.block_bytes);
   }

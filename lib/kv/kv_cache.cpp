@@ -10,6 +10,7 @@
 #include "kv/block_pool.h"
 #include "kv/kv_file.h"
 #include "kv/prefix_index.h"
+#include "kv/state_pool.h"
 
 namespace headrace {
 namespace {
@@ -31,6 +32,7 @@ Status validate(const KvCacheConfig& config) {
       return invalid_argument("block_size", "{} is not a multiple of {} in [{}, {}]", layout.block_size, kKvTile,
                               kKvTile, kMaxDimension);
     }
+    if (layout.num_kv_heads == 0 && config.state_floats > 0) continue;  // a layer without attention
     if (layout.num_kv_heads <= 0 || layout.num_kv_heads > kMaxDimension || layout.head_dim <= 0 ||
         layout.head_dim > kMaxDimension) {
       return invalid_argument("layers", "{} KV heads of {} are not in [1, {}]", layout.num_kv_heads, layout.head_dim,
@@ -39,6 +41,16 @@ Status validate(const KvCacheConfig& config) {
   }
   if (config.num_blocks <= 0 || config.num_blocks > std::numeric_limits<int32_t>::max()) {
     return invalid_argument("num_blocks", "{} is not in [1, 2^31)", config.num_blocks);
+  }
+  if (config.state_floats == 0) return Status();
+  if (config.state_floats > std::numeric_limits<uint32_t>::max()) {
+    return invalid_argument("state_floats", "{} are too many", config.state_floats);
+  }
+  if (config.num_states < 1) return invalid_argument("num_states", "{} is less than 1", config.num_states);
+  if (config.max_snapshots < 0) return invalid_argument("max_snapshots", "{} is negative", config.max_snapshots);
+  if (config.snapshot_interval < 0 || config.snapshot_interval % first.block_size != 0) {
+    return invalid_argument("snapshot_interval", "{} is no multiple of the block size {}", config.snapshot_interval,
+                            first.block_size);
   }
   return Status();
 }
@@ -58,12 +70,17 @@ struct KvCache::Impl {
     const int32_t block = pool.next_free();
     if (index.contains(block)) {
       index.erase(block);
+      states.detach(block);
       ++evictions;
     }
     return pool.take();
   }
 
-  void drop_block(int32_t block) { pool.drop(block, index.contains(block)); }
+  void drop_block(int32_t block) {
+    const bool keep = index.contains(block);
+    pool.drop(block, keep);
+    if (!keep && pool.references(block) == 0) states.detach(block);
+  }
 
   // Gives back the blocks from position `keep` on, last one first: it is the first to be evicted.
   void drop_from(std::vector<int32_t>& block_ids, int64_t keep) {
@@ -73,23 +90,62 @@ struct KvCache::Impl {
     }
   }
 
+  bool has_state() const { return config.state_floats > 0; }
+
+  void drop_pending(std::vector<std::pair<int64_t, int32_t>>& pending) {
+    for (const auto& [position, slot] : pending) states.give(slot);
+    pending.clear();
+  }
+
+  // How many of the leading blocks end in a snapshot at the last of them.
+  int64_t snapshot_before(const std::vector<int32_t>& block_ids, int64_t num_blocks) const {
+    while (num_blocks > 0 && states.snapshot(block_ids[static_cast<size_t>(num_blocks - 1)]) < 0) --num_blocks;
+    return num_blocks;
+  }
+
+  // The sequence's state becomes that of the last snapshot at or before num_tokens; its position is returned.
+  int64_t restore_state(int32_t slot, const std::vector<int32_t>& block_ids, int64_t num_tokens) {
+    const int64_t blocks = snapshot_before(block_ids, num_tokens / block_size);
+    if (blocks > 0) {
+      const int32_t block = block_ids[static_cast<size_t>(blocks - 1)];
+      states.copy(states.snapshot(block), slot);
+      states.touch(block);
+    }
+    return blocks * block_size;
+  }
+
+  // A committed step's snapshots become those of its blocks.
+  void close_state(KvSequence& sequence);
+
   const KvCacheConfig config;
   const int32_t block_size;
 
   mutable std::mutex mutex;  // guards what follows
   kv::BlockPool pool;
   kv::PrefixIndex index;
+  kv::StatePool states;
   int64_t lookup_tokens = 0;
   int64_t hit_tokens = 0;
   int64_t evictions = 0;
 };
+
+void KvCache::Impl::close_state(KvSequence& sequence) {
+  for (const auto& [position, slot] : sequence.pending_) {
+    states.attach(sequence.block_ids_[static_cast<size_t>(position / block_size - 1)], slot);
+  }
+  sequence.pending_.clear();
+  sequence.open_end_ = -1;
+}
 
 KvSequence::KvSequence(KvSequence&& other) noexcept
     : cache_(std::move(other.cache_)),
       block_ids_(std::exchange(other.block_ids_, {})),
       num_tokens_(std::exchange(other.num_tokens_, 0)),
       num_published_(std::exchange(other.num_published_, 0)),
-      salt_(std::move(other.salt_)) {}
+      salt_(std::move(other.salt_)),
+      state_slot_(std::exchange(other.state_slot_, -1)),
+      open_end_(std::exchange(other.open_end_, -1)),
+      pending_(std::exchange(other.pending_, {})) {}
 
 KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
   if (this != &other) {
@@ -99,6 +155,9 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
     num_tokens_ = std::exchange(other.num_tokens_, 0);
     num_published_ = std::exchange(other.num_published_, 0);
     salt_ = std::move(other.salt_);
+    state_slot_ = std::exchange(other.state_slot_, -1);
+    open_end_ = std::exchange(other.open_end_, -1);
+    pending_ = std::exchange(other.pending_, {});
   }
   return *this;
 }
@@ -118,6 +177,11 @@ Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config) {
     // The pool first: the index touches its memory at once, and a pool beyond all bounds fails without doing
     // so.
     HEADRACE_RETURN_IF_ERROR(impl->pool.allocate(impl->config.layers, static_cast<int32_t>(num_blocks)));
+    if (impl->has_state()) {
+      const KvCacheConfig& c = impl->config;
+      HEADRACE_RETURN_IF_ERROR(impl->states.allocate(c.state_floats * sizeof(float), c.num_states, c.max_snapshots,
+                                                     static_cast<int32_t>(num_blocks)));
+    }
     impl->index = kv::PrefixIndex(static_cast<int32_t>(num_blocks), impl->block_size, impl->config.hash_mask);
     return std::shared_ptr<KvCache>(new KvCache(std::move(impl)));
   } catch (const std::bad_alloc&) {
@@ -139,7 +203,10 @@ KvCacheStats KvCache::stats() const {
   stats.lookup_tokens = impl_->lookup_tokens;
   stats.hit_tokens = impl_->hit_tokens;
   stats.evictions = impl_->evictions;
-  stats.pool_bytes = impl_->pool.bytes();
+  stats.pool_bytes = impl_->pool.bytes() + impl_->states.bytes();
+  stats.num_states = impl_->states.num_slots();
+  stats.free_states = impl_->states.available();
+  stats.num_snapshots = impl_->states.num_snapshots();
   return stats;
 }
 
@@ -170,7 +237,17 @@ int64_t KvCache::match_prefix(KvSequence& sequence, std::span<const int32_t> tok
     found.push_back(block);
     parent = block;
   }
+  if (impl_->has_state()) {
+    found.resize(static_cast<size_t>(impl_->snapshot_before(found, static_cast<int64_t>(found.size()))));
+    if (!found.empty() && sequence.state_slot_ < 0) {
+      sequence.state_slot_ = impl_->states.take(impl_->states.snapshot(found.back()));
+      if (sequence.state_slot_ < 0) return 0;
+    }
+  }
   if (found.empty()) return 0;
+  if (impl_->has_state()) {
+    impl_->restore_state(sequence.state_slot_, found, static_cast<int64_t>(found.size()) * impl_->block_size);
+  }
   impl_->drop_from(sequence.block_ids_, 0);  // room reserved for positions that now lie in shared blocks
   for (const int32_t block : found) impl_->pool.hold(block);
   sequence.num_published_ = static_cast<int64_t>(found.size());
@@ -183,6 +260,7 @@ int64_t KvCache::match_prefix(KvSequence& sequence, std::span<const int32_t> tok
 Status KvCache::reserve(KvSequence& sequence, int64_t num_tokens) {
   if (sequence.cache_.get() != this) return invalid_argument("kv cache", "the sequence belongs to another cache");
   if (num_tokens <= sequence.num_tokens_) return Status();
+  if (sequence.open_end_ >= 0) return failed_precondition("kv cache", "a step of the sequence was not committed");
   const int64_t wanted = impl_->blocks_for(num_tokens);
   const auto held = static_cast<int64_t>(sequence.block_ids_.size());
   const int64_t added = std::max<int64_t>(0, wanted - held);
@@ -197,6 +275,10 @@ Status KvCache::reserve(KvSequence& sequence, int64_t num_tokens) {
     return resource_exhausted("kv cache", "{} blocks are needed, {} of {} are free", needed, impl_->pool.free_blocks(),
                               impl_->pool.num_blocks());
   }
+  const bool takes_state = impl_->has_state() && sequence.state_slot_ < 0;
+  if (takes_state && impl_->states.available() == 0) {
+    return resource_exhausted("kv cache", "all {} recurrent states are in use", impl_->states.num_slots());
+  }
   if (wanted > static_cast<int64_t>(sequence.block_ids_.capacity())) {
     try {
       sequence.block_ids_.reserve(static_cast<size_t>(std::max(wanted, 2 * held)));
@@ -204,6 +286,7 @@ Status KvCache::reserve(KvSequence& sequence, int64_t num_tokens) {
       return out_of_memory("kv cache", "no memory for a table of {} blocks", wanted);
     }
   }
+  if (takes_state) sequence.state_slot_ = impl_->states.take();
   if (copies) {
     const int32_t copy = impl_->take_block();
     impl_->pool.copy_block(sequence.block_ids_[last], copy);
@@ -211,6 +294,29 @@ Status KvCache::reserve(KvSequence& sequence, int64_t num_tokens) {
   }
   for (int64_t i = 0; i < added; ++i) sequence.block_ids_.push_back(impl_->take_block());
   return Status();
+}
+
+float* KvCache::open_state(KvSequence& sequence, int64_t end, std::vector<KvStateSnapshot>& snapshots) {
+  if (!impl_->has_state() || sequence.cache_.get() != this || sequence.state_slot_ < 0) return nullptr;
+  const std::lock_guard lock(impl_->mutex);
+  if (sequence.num_tokens_ == 0) impl_->states.clear(sequence.state_slot_);
+  sequence.open_end_ = end;
+  const int64_t interval = impl_->config.snapshot_interval;
+  const size_t first = snapshots.size();
+  if (interval > 0) {
+    const int64_t count = end / interval - sequence.num_tokens_ / interval;
+    snapshots.reserve(first + static_cast<size_t>(count));
+    sequence.pending_.reserve(sequence.pending_.size() + static_cast<size_t>(count));
+    // From the last one back: where there is no room for all, the longest prefix is the most useful.
+    for (int64_t at = end / interval * interval; at > sequence.num_tokens_; at -= interval) {
+      const int32_t slot = impl_->states.take_for_snapshot();
+      if (slot < 0) break;
+      sequence.pending_.emplace_back(at, slot);
+      snapshots.push_back({at, reinterpret_cast<float*>(impl_->states.data(slot))});
+    }
+    std::reverse(snapshots.begin() + static_cast<ptrdiff_t>(first), snapshots.end());
+  }
+  return reinterpret_cast<float*>(impl_->states.data(sequence.state_slot_));
 }
 
 int64_t KvCache::slot(const KvSequence& sequence, int64_t position) const {
@@ -225,7 +331,14 @@ Status KvCache::commit(KvSequence& sequence, std::span<const int32_t> token_ids,
     return invalid_argument("kv cache", "{} positions committed, {} stored, room for {}, {} tokens", num_tokens,
                             sequence.num_tokens_, room, token_ids.size());
   }
+  if (sequence.open_end_ >= 0 ? sequence.open_end_ != num_tokens
+                              : impl_->has_state() && num_tokens != sequence.num_tokens_) {
+    return invalid_argument("kv cache", "{} positions committed, the state was opened for {}", num_tokens,
+                            sequence.open_end_);
+  }
   if (!impl_->config.prefix_index) {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->close_state(sequence);
     sequence.num_tokens_ = num_tokens;
     return Status();
   }
@@ -253,6 +366,7 @@ Status KvCache::commit(KvSequence& sequence, std::span<const int32_t> token_ids,
     }
     parent = own;
   }
+  impl_->close_state(sequence);
   sequence.num_published_ = published;
   sequence.num_tokens_ = num_tokens;
   return Status();
@@ -262,6 +376,18 @@ KvSequence KvCache::fork(const KvSequence& sequence) {
   KvSequence copy;
   if (sequence.cache_.get() != this) return copy;
   const auto stored = static_cast<ptrdiff_t>(impl_->blocks_for(sequence.num_tokens_));
+  if (impl_->has_state()) {
+    copy.salt_ = sequence.salt_;
+    if (sequence.num_tokens_ > 0 && sequence.open_end_ < 0) {
+      const std::lock_guard lock(impl_->mutex);
+      copy.state_slot_ = impl_->states.take();
+      if (copy.state_slot_ >= 0) impl_->states.copy(sequence.state_slot_, copy.state_slot_);
+    }
+    if (copy.state_slot_ < 0) {
+      copy.cache_ = sequence.cache_;
+      return copy;
+    }
+  }
   copy.block_ids_.assign(sequence.block_ids_.begin(), sequence.block_ids_.begin() + stored);
   copy.num_tokens_ = sequence.num_tokens_;
   copy.num_published_ = sequence.num_published_;
@@ -275,7 +401,16 @@ KvSequence KvCache::fork(const KvSequence& sequence) {
 void KvCache::rewind(KvSequence& sequence, int64_t num_tokens) {
   if (sequence.cache_.get() != this) return;
   const std::lock_guard lock(impl_->mutex);
-  sequence.num_tokens_ = std::clamp<int64_t>(num_tokens, 0, sequence.num_tokens_);
+  int64_t kept = std::clamp<int64_t>(num_tokens, 0, sequence.num_tokens_);
+  if (impl_->has_state()) {
+    impl_->drop_pending(sequence.pending_);
+    if (kept > 0 && (kept != sequence.num_tokens_ || sequence.open_end_ >= 0)) {
+      kept = impl_->restore_state(sequence.state_slot_, sequence.block_ids_, kept);
+    }
+    sequence.open_end_ = -1;
+    if (kept == 0 && sequence.state_slot_ >= 0) impl_->states.give(std::exchange(sequence.state_slot_, -1));
+  }
+  sequence.num_tokens_ = kept;
   sequence.num_published_ = std::min(sequence.num_published_, sequence.num_tokens_ / impl_->block_size);
   impl_->drop_from(sequence.block_ids_, impl_->blocks_for(sequence.num_tokens_));
 }
@@ -290,6 +425,7 @@ void KvCache::clear_prefix_index() {
   for (const int32_t block : *list) {
     if (!impl_->index.contains(block)) continue;
     impl_->index.erase(block);
+    impl_->states.detach(block);
     impl_->pool.discard_contents(block);
   }
 }
@@ -302,26 +438,43 @@ Status KvCache::save(const KvSequence& sequence, std::span<const int32_t> token_
   const auto block = [&](int64_t index, size_t layer) {
     const size_t bytes = impl_->config.layers[layer].block_bytes();
     const auto id = static_cast<size_t>(sequence.block_ids_[static_cast<size_t>(index)]);
-    return std::span<const std::byte>(impl_->pool.layer_data(layer) + id * bytes, bytes);
+    return bytes == 0 ? std::span<const std::byte>()
+                      : std::span<const std::byte>(impl_->pool.layer_data(layer) + id * bytes, bytes);
   };
+  if (sequence.open_end_ >= 0) return failed_precondition("kv cache", "a step of the sequence was not committed");
+  std::vector<std::byte> none;  // in place of a state before the first position
+  std::span<const std::byte> state;
+  if (impl_->has_state()) {
+    const uint64_t bytes = impl_->states.state_bytes();
+    if (sequence.state_slot_ < 0) none.resize(bytes);
+    state = {sequence.state_slot_ < 0 ? none.data() : impl_->states.data(sequence.state_slot_), bytes};
+  }
   return kv::write_kv_file(impl_->config.layers, impl_->config.identity,
-                           token_ids.first(static_cast<size_t>(sequence.num_tokens_)), block, write);
+                           token_ids.first(static_cast<size_t>(sequence.num_tokens_)), block, state, write);
 }
 
 Result<KvCache::Restored> KvCache::restore(ByteSource& source, std::string salt) {
-  HEADRACE_ASSIGN_OR_RETURN(const auto reader,
-                            kv::KvFileReader::open(source, impl_->config.layers, impl_->config.identity));
+  HEADRACE_ASSIGN_OR_RETURN(
+      const auto reader,
+      kv::KvFileReader::open(source, impl_->config.layers, impl_->config.identity, impl_->states.state_bytes()));
   Restored restored;
   restored.sequence = new_sequence(std::move(salt));
   // Before the tokens get memory: a pool that is too small also bounds what a reader's claims can cost.
   if (Status status = reserve(restored.sequence, reader.num_tokens()); !status.ok())
     return status.within(source.name());
   HEADRACE_ASSIGN_OR_RETURN(restored.token_ids, reader.read_token_ids());
-  HEADRACE_RETURN_IF_ERROR(reader.read_blocks([&](int64_t index, size_t layer) {
+  std::span<std::byte> state;
+  if (restored.sequence.state_slot_ >= 0) {
+    state = {impl_->states.data(restored.sequence.state_slot_), impl_->states.state_bytes()};
+    restored.sequence.open_end_ = reader.num_tokens();
+  }
+  const auto block = [&](int64_t index, size_t layer) {
     const size_t bytes = impl_->config.layers[layer].block_bytes();
     const auto id = static_cast<size_t>(restored.sequence.block_ids_[static_cast<size_t>(index)]);
-    return std::span<std::byte>(impl_->pool.layer_data(layer) + id * bytes, bytes);
-  }));
+    return bytes == 0 ? std::span<std::byte>()
+                      : std::span<std::byte>(impl_->pool.layer_data(layer) + id * bytes, bytes);
+  };
+  HEADRACE_RETURN_IF_ERROR(reader.read_blocks(block, state));
   HEADRACE_RETURN_IF_ERROR(commit(restored.sequence, restored.token_ids, reader.num_tokens()));
   return restored;
 }
@@ -334,6 +487,12 @@ Status KvCache::check_invariants(std::span<const KvSequence* const> all_sequence
   const kv::PrefixIndex& index = impl_->index;
   HEADRACE_ASSIGN_OR_RETURN(const auto free_list, pool.checked_free_list());
   HEADRACE_RETURN_IF_ERROR(index.check(impl_->config.identity));
+  HEADRACE_RETURN_IF_ERROR(impl_->states.check());
+  for (const int32_t block : free_list) {
+    if (impl_->states.snapshot(block) >= 0 && !index.contains(block)) {
+      return internal_error("kv cache", "empty block {} has a snapshot", block);
+    }
+  }
   if (!impl_->config.prefix_index && index.size() != 0)
     return internal_error("kv cache", "the index is off and not empty");
 
@@ -359,11 +518,21 @@ Status KvCache::check_invariants(std::span<const KvSequence* const> all_sequence
   if (all_sequences.empty()) return Status();
 
   std::vector<int32_t> references(static_cast<size_t>(pool.num_blocks()), 0);
+  int64_t current_states = 0;
   for (const KvSequence* sequence : all_sequences) {
     if (sequence->cache_.get() != this) continue;
     const auto held = static_cast<int64_t>(sequence->block_ids_.size());
     const int64_t stored = impl_->blocks_for(sequence->num_tokens_);
     const int64_t full = sequence->num_tokens_ / impl_->block_size;
+    if (impl_->has_state() && sequence->num_tokens_ > 0 && sequence->state_slot_ < 0) {
+      return internal_error("kv cache", "{} tokens have no state", sequence->num_tokens_);
+    }
+    if (sequence->state_slot_ >= 0) {
+      ++current_states;
+      if (!impl_->states.is_current(sequence->state_slot_)) {
+        return internal_error("kv cache", "state {} is not the sequence's own", sequence->state_slot_);
+      }
+    }
     if (stored > held) return internal_error("kv cache", "{} tokens lie in {} blocks", sequence->num_tokens_, held);
     if (sequence->num_published_ != (impl_->config.prefix_index ? full : 0)) {
       return internal_error("kv cache", "{} of {} full blocks are published", sequence->num_published_, full);
@@ -382,6 +551,11 @@ Status KvCache::check_invariants(std::span<const KvSequence* const> all_sequence
         return internal_error("kv cache", "reserved block {} is not the sequence's own", block);
       }
     }
+  }
+  int64_t marked = 0;
+  for (int32_t slot = 0; slot < impl_->states.num_slots(); ++slot) marked += impl_->states.is_current(slot) ? 1 : 0;
+  if (marked != current_states) {
+    return internal_error("kv cache", "{} sequences have a state, {} are taken", current_states, marked);
   }
   for (int32_t block = 0; block < pool.num_blocks(); ++block) {
     if (pool.references(block) != references[static_cast<size_t>(block)]) {

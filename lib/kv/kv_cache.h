@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/byte_source.h"
@@ -17,8 +18,15 @@
 namespace headrace {
 
 struct KvCacheConfig {
-  std::vector<KvLayout> layers;  // one per layer with attention; all with the same dtype and block_size
+  // One per layer, all with the same dtype and block_size; without KV heads where a layer has no attention, which
+  // models with recurrent state may have.
+  std::vector<KvLayout> layers;
   int64_t num_blocks = 0;
+  // Recurrent state of one sequence over all layers; 0: the model has none, and the rest below counts for nothing.
+  uint64_t state_floats = 0;
+  int32_t num_states = 0;         // sequences with stored positions that there is room for, at least 1
+  int32_t max_snapshots = 0;      // states kept beside them
+  int32_t snapshot_interval = 0;  // tokens between snapshots, a multiple of the block size; 0: none are made
   bool prefix_index = true;
   // Everything that changes the meaning of cached values beside the tokens: model content, weight version,
   // rope, window, activations. Part of every block's hash and of saved files.
@@ -34,7 +42,16 @@ struct KvCacheStats {
   int64_t lookup_tokens = 0;  // asked of match_prefix so far
   int64_t hit_tokens = 0;     // found there
   int64_t evictions = 0;      // cached blocks whose contents gave way to others
-  uint64_t pool_bytes = 0;
+  uint64_t pool_bytes = 0;    // of blocks and states
+  int64_t num_states = 0;     // slots for recurrent states, of sequences and snapshots
+  int64_t free_states = 0;    // not the current state of a sequence
+  int64_t num_snapshots = 0;
+};
+
+// Where a step is to leave a copy of a sequence's state.
+struct KvStateSnapshot {
+  int64_t position = 0;    // after the row before this position
+  float* state = nullptr;  // [state_floats]
 };
 
 class KvCache;
@@ -61,8 +78,17 @@ class KvSequence {
   int64_t num_tokens_ = 0;
   int64_t num_published_ = 0;  // leading blocks that are in the prefix index
   std::shared_ptr<const std::string> salt_;
+  // Of a model with recurrent state:
+  int32_t state_slot_ = -1;  // the state after num_tokens_ positions; -1: none is stored
+  int64_t open_end_ = -1;    // a step has opened the state and will leave it there; -1: it is closed
+  std::vector<std::pair<int64_t, int32_t>> pending_;  // position and slot of snapshots of that step
 };
 
+// A model with recurrent state has beside its blocks one state per sequence, after the last stored position. It cannot
+// be cut, so where fewer positions are kept, the state is taken from the last snapshot before, and what lies after the
+// snapshot counts as not stored: match_prefix and rewind may leave fewer positions than the blocks hold. Snapshots
+// belong to full blocks, are shared with them, and are forgotten with them.
+//
 // A block that nobody holds keeps its published contents until its memory is needed; the least recently
 // released goes first, and of one sequence the last block first, so that a block in the index never outlives
 // its parent. Thread rule: bookkeeping is guarded inside and may be called from any thread, one call per
@@ -90,8 +116,13 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
 
   // Makes room for positions [sequence.num_tokens(), num_tokens): new blocks, and a private copy of a shared
   // or published last block that would be written. kResourceExhausted, and nothing changed, when the pool has
-  // too few; kInvalidArgument for a sequence of another cache.
+  // too few (or, for a first position, every state is in use); kInvalidArgument for a sequence of another cache,
+  // kFailedPrecondition while its state is open.
   Status reserve(KvSequence& sequence, int64_t num_tokens);
+  // The state of a reserved sequence, for a step that computes positions [num_tokens(), end) of it: zero before the
+  // first. The step leaves the state after `end` there, and copies where `snapshots` (appended to, rising) says. Then
+  // commit(end), or a rewind. Null for a model without state.
+  float* open_state(KvSequence& sequence, int64_t end, std::vector<KvStateSnapshot>& snapshots);
   // Where position p of a reserved sequence is stored.
   int64_t slot(const KvSequence& sequence, int64_t position) const;
 
@@ -99,13 +130,14 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   // num_tokens). Full blocks are published to the prefix index (unless it is off); where the index has the
   // same contents already, the sequence takes that block and gives its own back, so block_ids() may change.
   // kInvalidArgument, and nothing changed, for fewer tokens than are stored, more than there is room for, or
-  // tokens that contradict earlier ones.
+  // tokens that contradict earlier ones, or another end than the one its state was opened for.
   Status commit(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t num_tokens);
 
   // Another sequence with the same stored positions, sharing the blocks (copy on write); not the room beyond
-  // them.
+  // them. One without stored positions where no state is left for it.
   KvSequence fork(const KvSequence& sequence);
-  // Forgets positions from num_tokens on, and room reserved beyond them.
+  // Forgets positions from num_tokens on, and room reserved beyond them; of a model with recurrent state, or after a
+  // step that was not committed, positions from the last snapshot on.
   void rewind(KvSequence& sequence, int64_t num_tokens);
   // Gives all blocks back; published ones stay in the index until they are evicted.
   void release(KvSequence& sequence);

@@ -47,7 +47,7 @@ T get(const std::byte* at) {
 }
 
 // Bytes of the whole file, or nothing when they overflow.
-std::optional<uint64_t> file_bytes(const std::vector<KvLayout>& layers, uint64_t num_tokens) {
+std::optional<uint64_t> file_bytes(const std::vector<KvLayout>& layers, uint64_t num_tokens, uint64_t state_bytes) {
   uint64_t block_bytes = 0;
   for (const KvLayout& layout : layers) {
     const auto sum = checked_add<uint64_t>(block_bytes, layout.block_bytes());
@@ -59,7 +59,8 @@ std::optional<uint64_t> file_bytes(const std::vector<KvLayout>& layers, uint64_t
   const auto payload = checked_mul<uint64_t>(num_blocks, block_bytes);
   const auto tokens = checked_mul<uint64_t>(num_tokens, 4);
   if (!payload || !tokens) return std::nullopt;
-  const auto body = checked_add<uint64_t>(*payload, *tokens);
+  const auto values = checked_add<uint64_t>(*payload, num_tokens == 0 ? 0 : state_bytes);
+  const auto body = values ? checked_add<uint64_t>(*values, *tokens) : values;
   return body ? checked_add<uint64_t>(*body, kPreludeBytes + kLayerBytes * layers.size() + kChecksumBytes) : body;
 }
 
@@ -105,11 +106,12 @@ void zero_block_tail(const KvLayout& layout, std::span<std::byte> block, int32_t
 }
 
 Status write_kv_file(const std::vector<KvLayout>& layers, const Hash128& identity, std::span<const int32_t> token_ids,
-                     const KvFileBlock& block, const KvFileWrite& write) {
+                     const KvFileBlock& block, std::span<const std::byte> state, const KvFileWrite& write) {
   const KvLayout& first = layers[0];
   const uint64_t num_tokens = token_ids.size();
-  const auto total = file_bytes(layers, num_tokens);
-  if (!total) return invalid_argument("kv file", "{} tokens overflow the size of a file", num_tokens);
+  const auto total = file_bytes(layers, num_tokens, state.size());
+  if (!total || state.size() / sizeof(float) > std::numeric_limits<uint32_t>::max())
+    return invalid_argument("kv file", "{} tokens overflow the size of a file", num_tokens);
 
   std::array<std::byte, kPreludeBytes> prelude = {};
   std::memcpy(prelude.data(), kMagic, sizeof(kMagic));
@@ -120,6 +122,7 @@ Status write_kv_file(const std::vector<KvLayout>& layers, const Hash128& identit
   put<uint32_t>(&prelude[32], static_cast<uint32_t>(layers.size()));
   put<uint32_t>(&prelude[36], static_cast<uint32_t>(first.block_size));
   put<uint32_t>(&prelude[40], static_cast<uint32_t>(first.dtype));
+  put<uint32_t>(&prelude[44], static_cast<uint32_t>(state.size() / sizeof(float)));
   put<uint64_t>(&prelude[48], num_tokens);
   put<uint64_t>(&prelude[56], *total);
   put<uint64_t>(&prelude[64], hash64(prelude.data(), kHashedPreludeBytes));
@@ -143,6 +146,7 @@ Status write_kv_file(const std::vector<KvLayout>& layers, const Hash128& identit
     const auto used = static_cast<int32_t>(std::min(block_size, num_tokens - start));
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       const std::span<const std::byte> bytes = block(static_cast<int64_t>(start / block_size), layer);
+      if (bytes.empty()) continue;  // a layer without attention
       if (used == first.block_size) {
         HEADRACE_RETURN_IF_ERROR(emit(bytes));
         continue;
@@ -155,13 +159,14 @@ Status write_kv_file(const std::vector<KvLayout>& layers, const Hash128& identit
       HEADRACE_RETURN_IF_ERROR(emit(*copy));
     }
   }
+  if (num_tokens > 0 && !state.empty()) HEADRACE_RETURN_IF_ERROR(emit(state));
   std::array<std::byte, kChecksumBytes> checksum;
   put<uint64_t>(checksum.data(), hasher.digest());
   return write(checksum);
 }
 
 Result<KvFileReader> KvFileReader::open(ByteSource& source, const std::vector<KvLayout>& layers,
-                                        const Hash128& identity) {
+                                        const Hash128& identity, uint64_t state_bytes) {
   const std::string& name = source.name();
   if (source.size() < kPreludeBytes + kChecksumBytes) {
     return malformed(name, "{} bytes are too few for a KV file", source.size());
@@ -190,8 +195,9 @@ Result<KvFileReader> KvFileReader::open(ByteSource& source, const std::vector<Kv
   const auto num_layers = get<uint32_t>(&prelude[32]);
   const auto block_size = get<uint32_t>(&prelude[36]);
   const auto dtype = get<uint32_t>(&prelude[40]);
-  if (dtype > static_cast<uint32_t>(KvDType::kQ8) || get<uint32_t>(&prelude[44]) != 0) {
-    return malformed(name, "the header names KV type {}", dtype);
+  if (dtype > static_cast<uint32_t>(KvDType::kQ8)) return malformed(name, "the header names KV type {}", dtype);
+  if (const uint64_t bytes = get<uint32_t>(&prelude[44]) * sizeof(float); bytes != state_bytes) {
+    return malformed(name, "holds a recurrent state of {} bytes, the cache has {}", bytes, state_bytes);
   }
   if (dtype != static_cast<uint32_t>(first.dtype)) {
     return failed_precondition(name, "holds {} values, the cache {}", kv_dtype_name(static_cast<KvDType>(dtype)),
@@ -218,7 +224,7 @@ Result<KvFileReader> KvFileReader::open(ByteSource& source, const std::vector<Kv
                      layers[layer].num_kv_heads, layers[layer].head_dim);
   }
   const auto num_tokens = get<uint64_t>(&prelude[48]);
-  if (file_bytes(layers, num_tokens) != source.size()) {
+  if (file_bytes(layers, num_tokens, state_bytes) != source.size()) {
     return malformed(name, "{} tokens do not make {} bytes", num_tokens, source.size());
   }
 
@@ -226,6 +232,7 @@ Result<KvFileReader> KvFileReader::open(ByteSource& source, const std::vector<Kv
   reader.source_ = &source;
   reader.layers_ = &layers;
   reader.num_tokens_ = static_cast<int64_t>(num_tokens);
+  reader.state_bytes_ = num_tokens == 0 ? 0 : state_bytes;
   reader.tokens_offset_ = kPreludeBytes + kLayerBytes * layers.size();
   reader.payload_offset_ = reader.tokens_offset_ + 4 * num_tokens;
 
@@ -264,17 +271,22 @@ Result<std::vector<int32_t>> KvFileReader::read_token_ids() const {
   return token_ids;
 }
 
-Status KvFileReader::read_blocks(const KvFileMutableBlock& block) const {
+Status KvFileReader::read_blocks(const KvFileMutableBlock& block, std::span<std::byte> state) const {
   Hasher hasher;
   uint64_t offset = payload_offset_;
   const int64_t block_size = (*layers_)[0].block_size;
   for (int64_t start = 0; start < num_tokens_; start += block_size) {
     for (size_t layer = 0; layer < layers_->size(); ++layer) {
       const std::span<std::byte> bytes = block(start / block_size, layer);
+      if (bytes.empty()) continue;
       HEADRACE_RETURN_IF_ERROR(source_->read(offset, bytes));
       hasher.update(bytes);
       offset += bytes.size();
     }
+  }
+  if (state_bytes_ > 0) {
+    HEADRACE_RETURN_IF_ERROR(source_->read(offset, state.first(static_cast<size_t>(state_bytes_))));
+    hasher.update(state.first(static_cast<size_t>(state_bytes_)));
   }
   if (hasher.digest() != payload_hash_) return malformed(source_->name(), "changed while it was read");
   return Status();
