@@ -1,125 +1,9 @@
 // The input is a program: each byte chooses a call of the C ABI, the following ones its arguments. Handles are made, used
 // and destroyed in any order, with bad arguments among them; only undefined behaviour, leaks and hangs are failures.
-#include <cstdint>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
-#include <string>
-#include <vector>
+#include "capi_fuzz_world.h"
 
-#include <headrace/headrace.h>
-
+namespace capi_fuzz {
 namespace {
-
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-  bool empty() const { return size_ == 0; }
-  uint8_t byte() {
-    if (size_ == 0) return 0;
-    --size_;
-    return *data_++;
-  }
-  int32_t small() { return static_cast<int8_t>(byte()); }
-  uint32_t word() {
-    const uint32_t low = byte();
-    return low | static_cast<uint32_t>(byte()) << 8 | static_cast<uint32_t>(byte()) << 16 |
-           static_cast<uint32_t>(byte()) << 24;
-  }
-  std::string text() {
-    std::string out(byte() % 24, '\0');
-    for (char& c : out) c = static_cast<char>(byte());
-    return out;
-  }
-  // A token of the tiny model most of the time.
-  int32_t token() {
-    const uint8_t value = byte();
-    return value < 250 ? value % 96 : value < 253 ? -1 : 1 << 20;
-  }
-  std::vector<int32_t> tokens() {
-    std::vector<int32_t> out(byte() % 40);
-    for (int32_t& id : out) id = token();
-    return out;
-  }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-};
-
-const std::string& model_bytes() {
-  static const std::string bytes = [] {
-    std::ifstream file(HEADRACE_FUZZ_MODEL, std::ios::binary);
-    std::string all((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (all.empty()) std::abort();  // the fuzzer itself is broken
-    return all;
-  }();
-  return bytes;
-}
-
-// A few handles of one type; the last slot always stays NULL.
-template <class Handle, void (*Destroy)(Handle*)>
-class Slots {
- public:
-  Slots() = default;
-  Slots(const Slots&) = delete;
-  Slots& operator=(const Slots&) = delete;
-  ~Slots() {
-    for (Handle* handle : handles_) Destroy(handle);
-  }
-  Handle* get(Input& in) const { return handles_[in.byte() % 4]; }
-  // A free place for an output.
-  void put(Input& in, Handle* handle) {
-    Handle*& slot = handles_[in.byte() % 3];
-    Destroy(slot);
-    slot = handle;
-  }
-  void destroy(Input& in) { put(in, nullptr); }
-
- private:
-  Handle* handles_[4] = {};
-};
-
-// Every error object is read and destroyed.
-struct Error {
-  headrace_error* error = nullptr;
-  ~Error() {
-    if (error != nullptr && headrace_error_get_code(error) == HEADRACE_OK) std::abort();
-    headrace_error_get_message(error);
-    headrace_error_get_place(error);
-    headrace_error_destroy(error);
-  }
-  operator headrace_error**() { return &error; }  // NOLINT
-};
-
-struct World {
-  Slots<headrace_model, headrace_model_destroy> models;
-  Slots<headrace_options, headrace_options_destroy> options;
-  Slots<headrace_kv_cache, headrace_kv_cache_destroy> caches;
-  Slots<headrace_session, headrace_session_destroy> sessions;
-  Slots<headrace_request, headrace_request_destroy> requests;
-  Slots<headrace_scheduler, headrace_scheduler_destroy> schedulers;
-  Slots<headrace_event, headrace_event_destroy> events;
-  Slots<headrace_tokenizer, headrace_tokenizer_destroy> tokenizers;
-  Slots<headrace_detokenizer, headrace_detokenizer_destroy> detokenizers;
-  Slots<headrace_chat_template, headrace_chat_template_destroy> templates;
-  Slots<headrace_prompt, headrace_prompt_destroy> prompts;
-};
-
-// The options of a tiny machine: one thread, and a cache that is soon full.
-headrace_options* small_options(Input& in) {
-  headrace_options* options = nullptr;
-  headrace_options_create(&options, nullptr);
-  const auto set = [&](const std::string& key, const std::string& value) {
-    headrace_options_set(options, key.data(), key.size(), value.data(), value.size(), nullptr);
-  };
-  set("engine.threads", "1");
-  set("kv.max_tokens", std::to_string(16 + in.byte() % 128));
-  if (in.byte() % 2 != 0) set("kv.prefix_index", "false");
-  if (in.byte() % 4 == 0) set("scheduler.max_num_batched_tokens", std::to_string(1 + in.byte() % 32));
-  if (in.byte() % 4 == 0) set("scheduler.max_queue", "1");
-  return options;
-}
 
 void load_model(Input& in, World& world) {
   Error error;
@@ -169,8 +53,14 @@ void read_event(Input& in, World& world) {
   const float* logprobs = nullptr;
   Error top_error;
   headrace_event_get_top_logprobs(event, in.byte() % 3, &ids, &logprobs, &count, top_error);
+  headrace_event_get_type(event);
+  headrace_event_get_request_id(event);
+  headrace_event_get_index(event);
+  headrace_event_get_is_last(event);
   headrace_event_get_finish_reason(event);
+  headrace_event_get_status(event);
   headrace_event_get_message(event);
+  headrace_event_get_place(event);
   headrace_usage usage;
   headrace_usage_init(&usage);
   Error usage_error;
@@ -192,7 +82,7 @@ void evaluate(Input& in, headrace_session* session) {
 
 void call(Input& in, World& world) {
   Error error;
-  switch (in.byte() % 34) {
+  switch (in.byte() % 64) {
     case 0: return load_model(in, world);
     case 1: return world.options.put(in, small_options(in));
     case 2: {
@@ -320,8 +210,8 @@ void call(Input& in, World& world) {
       return world.prompts.put(in, prompt);
     }
     case 32: headrace_request_add_prompt(world.requests.get(in), world.prompts.get(in), error); return;
-    default:
-      switch (in.byte() % 8) {
+    case 33:
+      switch (in.byte() % 10) {
         case 0: return world.models.destroy(in);
         case 1: return world.caches.destroy(in);
         case 2: return world.sessions.destroy(in);
@@ -329,16 +219,49 @@ void call(Input& in, World& world) {
         case 4: return world.schedulers.destroy(in);
         case 5: return world.events.destroy(in);
         case 6: return world.tokenizers.destroy(in);
-        default: return world.options.destroy(in);
+        case 7: return world.options.destroy(in);
+        case 8: return world.detokenizers.destroy(in);
+        default: return world.templates.destroy(in);
       }
+    case 34:
+    case 35: return load_text_model(in, world);
+    case 36: return load_by_path(in, world);
+    case 37:
+    case 38: return set_known_option(in, world);
+    case 39:
+    case 40: return create_with_options(in, world);
+    case 41: return describe_model(in, world);
+    case 42: return describe_library(in, world);
+    case 43:
+    case 44: return save_session(in, world);
+    case 45:
+    case 46: return restore_session(in, world);
+    case 47: return read_stats(in, world);
+    case 48:
+    case 49: return append_to_session(in, world);
+    case 50: return query_tokenizer(in, world);
+    case 51: return push_to_detokenizer(in, world);
+    case 52:
+    case 53: return render_messages(in, world);
+    case 54: return read_prompt(in, world);
+    case 55:
+    case 56: return add_to_request(in, world);
+    case 57:
+    case 58: return read_event(in, world);
+    default: {  // what most of a program does
+      int32_t has_work = 0;
+      headrace_scheduler_step(world.schedulers.get(in), &has_work, error);
+      return;
+    }
   }
 }
 
 }  // namespace
+}  // namespace capi_fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  Input in(data, size);
-  World world;
-  for (int calls = 0; calls < 200 && !in.empty(); ++calls) call(in, world);
+  capi_fuzz::Input in(data, size);
+  capi_fuzz::World world;
+  for (int calls = 0; calls < 200 && !in.empty(); ++calls) capi_fuzz::call(in, world);
   return 0;
 }
