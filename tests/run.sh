@@ -62,7 +62,7 @@ if wants fuzz; then
 fi
 
 if wants asan; then
-  echo "== asan: unit, op and engine tests with AddressSanitizer and UndefinedBehaviorSanitizer"
+  echo "== asan: unit, op, engine and C ABI tests with AddressSanitizer and UndefinedBehaviorSanitizer"
   ctest --test-dir build/fuzz -R "$(cat build/fuzz/sanitized_tests.txt)" --output-on-failure -j "$(nproc)"
 fi
 

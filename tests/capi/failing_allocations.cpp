@@ -21,14 +21,16 @@ bool fails() {
   return true;
 }
 
+// nullptr where it fails.
+void* try_allocate(std::size_t size, std::size_t alignment) noexcept {
+  if (fails()) return nullptr;
+  if (size == 0) size = 1;
+  if (alignment <= alignof(std::max_align_t)) return std::malloc(size);
+  return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
 void* allocate(std::size_t size, std::size_t alignment) {
-  void* memory = nullptr;
-  if (!fails()) {
-    if (size == 0) size = 1;
-    memory = alignment <= alignof(std::max_align_t)
-                 ? std::malloc(size)
-                 : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  }
+  void* memory = try_allocate(size, alignment);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
@@ -36,12 +38,27 @@ void* allocate(std::size_t size, std::size_t alignment) {
 }  // namespace
 }  // namespace capi_test
 
-// The array and nothrow forms of the standard library call these.
-void* operator new(std::size_t size) { return capi_test::allocate(size, 1); }
+// Every form is here: those of a sanitizer's runtime do not call each other as the standard library's do.
+using capi_test::allocate;
+using capi_test::try_allocate;
+
+void* operator new(std::size_t size) { return allocate(size, 1); }
+void* operator new[](std::size_t size) { return allocate(size, 1); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return try_allocate(size, 1); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return try_allocate(size, 1); }
 void* operator new(std::size_t size, std::align_val_t alignment) {
-  return capi_test::allocate(size, static_cast<std::size_t>(alignment));
+  return allocate(size, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+  return allocate(size, static_cast<std::size_t>(alignment));
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
