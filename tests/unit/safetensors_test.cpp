@@ -261,6 +261,21 @@ TEST_CASE("places in JSON errors are those of the file, also behind Python's flo
   CHECK(parse_json("[1, {\"a\": [2]}]", "f").ok());
 }
 
+TEST_CASE("of two members of one name the last counts, at the place of the first", "[json]") {
+  JsonOptions options;
+  options.refuse_duplicate_keys = false;
+  const std::string text = R"({"b":{"x":[1]},"a":2,"c":{"y":1,"x":2},"b":[{"z":null}],"":true})";
+  const auto ordered = parse_ordered_json(text, "f", options);
+  REQUIRE(ordered.ok());
+  CHECK(ordered->dump() == R"({"b":[{"z":null}],"a":2,"c":{"y":1,"x":2},"":true})");
+  const auto sorted = parse_json(text, "f", options);
+  REQUIRE(sorted.ok());
+  CHECK(sorted->dump() == R"({"":true,"a":2,"b":[{"z":null}],"c":{"x":2,"y":1}})");
+  const auto refused = parse_ordered_json(text, "f");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.status().place() == "f: b");
+}
+
 TEST_CASE("the golden model folders open", "[model_folder]") {
   const std::string data = HEADRACE_TEST_DATA;
   const fs::path folder = fs::path(data) / "goldens" / "models";
