@@ -16,6 +16,9 @@ constexpr int kMaxRows = kQuantizedTileRows;
 constexpr bool two_scales(ScaleKind kind) { return kind == ScaleKind::kTwo || kind == ScaleKind::kTwoMin; }
 constexpr bool has_minima(ScaleKind kind) { return kind == ScaleKind::kOneMin || kind == ScaleKind::kTwoMin; }
 
+// Sums of one half of a block that fit into the registers beside those of the other half and the accumulators.
+constexpr int kMostTwoScaleSums = HEADRACE_ISA_LEVEL == 2 ? 8 : 3;
+
 // What integer_sums shifts the sums of the activations' codes by.
 HEADRACE_INLINE int offset_shift(const QuantizedLayout& layout) {
   return HEADRACE_ISA_LEVEL == 2 && layout.code_kind == CodeKind::kSigned8 ? 7 : layout.offset_shift;
@@ -38,14 +41,14 @@ struct TileWeights {
 };
 
 // Exact sums of products over kGroups groups of 4 k from kFirst on, offsets taken out.
-// activations: a block; minus: the field that holds minus the sum of its codes here.
-template <int V, int R, CodeKind C, bool kOffset, int kFirst, int kGroups, class Groups>
+// activations: a block of kStride rows, moved to the first of R; minus: the field that holds minus the sum of its codes here.
+template <int V, int R, CodeKind C, bool kOffset, int kFirst, int kGroups, int kStride = R, class Groups>
 HEADRACE_INLINE void integer_sums(const Groups& groups, int64_t block, const uint8_t* activations, int minus, int shift,
                                   IntVec (*sums)[R]) {
   HEADRACE_UNROLL
   for (int r = 0; r < R; ++r) {
     const IntVec start =
-        kOffset ? int_shift_left(int_set1(field_of<R, int32_t>(activations, minus, r)), shift) : int_zero();
+        kOffset ? int_shift_left(int_set1(field_of<kStride, int32_t>(activations, minus, r)), shift) : int_zero();
     HEADRACE_UNROLL
     for (int v = 0; v < V; ++v) sums[v][r] = start;
   }
@@ -57,7 +60,7 @@ HEADRACE_INLINE void integer_sums(const Groups& groups, int64_t block, const uin
     for (int v = 0; v < V; ++v) w[v] = groups.group(block, v, g);
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r) {
-      const IntVec a = int_set1(load_four(activations + 4 * (g * R + r)));
+      const IntVec a = int_set1(load_four(activations + 4 * (g * kStride + r)));
       HEADRACE_UNROLL
       for (int v = 0; v < V; ++v) sums[v][r] = _mm512_dpbusd_epi32(sums[v][r], w[v], a);
     }
@@ -80,7 +83,7 @@ HEADRACE_INLINE void integer_sums(const Groups& groups, int64_t block, const uin
       }
       HEADRACE_UNROLL
       for (int r = 0; r < R; ++r) {
-        const IntVec a = int_set1(load_four(activations + 4 * ((first + g) * R + r)));
+        const IntVec a = int_set1(load_four(activations + 4 * ((first + g) * kStride + r)));
         HEADRACE_UNROLL
         for (int v = 0; v < V; ++v) {
           const IntVec product = multiply_pairs(magnitude[v], C == CodeKind::kSigned8 ? sign_bytes(a, w[v]) : a);
@@ -95,6 +98,48 @@ HEADRACE_INLINE void integer_sums(const Groups& groups, int64_t block, const uin
     }
   }
 #endif
+}
+
+// add_block for two scales, of kRows rows from kFirstRow on.
+template <int V, int R, int kFirstRow, int kRows, ScaleKind K, CodeKind C, bool kOffset, class Groups>
+HEADRACE_INLINE void add_two_scales(const TileWeights<Groups>& weights, int64_t w, const uint8_t* activations,
+                                    int shift, FloatVec (*acc)[R]) {
+  activations += 4 * kFirstRow;
+  IntVec sums[V][kRows];
+  FloatVec low[V][kRows];
+  integer_sums<V, kRows, C, kOffset, 0, 4, R>(weights.groups, w, activations, kMinusLow, shift, sums);
+  HEADRACE_UNROLL
+  for (int v = 0; v < V; ++v) {
+    const FloatVec scale_w = float_load(weights.scales + lane_step(v, kStripFloats, 1) + 2 * w * kStripRows);
+    HEADRACE_UNROLL
+    for (int r = 0; r < kRows; ++r) low[v][r] = float_mul(scale_w, to_float(sums[v][r]));
+  }
+  integer_sums<V, kRows, C, kOffset, 4, 4, R>(weights.groups, w, activations, kMinusHigh, shift, sums);
+  HEADRACE_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    const FloatVec scale_a = float_set1(field_of<R, float>(activations, kScale, r));
+    HEADRACE_UNROLL
+    for (int v = 0; v < V; ++v) {
+      const FloatVec scale_w = float_load(weights.scales + lane_step(v, kStripFloats, 1) + (2 * w + 1) * kStripRows);
+      FloatVec& sum = acc[v][kFirstRow + r];
+      sum = float_fma(scale_a, float_fma(scale_w, to_float(sums[v][r]), low[v][r]), sum);
+    }
+  }
+  if constexpr (has_minima(K)) {
+    HEADRACE_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      HEADRACE_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const FloatVec sum_a = float_set1(field_of<R, float>(activations, kLowSum + half, r));
+        HEADRACE_UNROLL
+        for (int v = 0; v < V; ++v) {
+          const FloatVec min = float_load(weights.minima + lane_step(v, kStripFloats, 1) + (2 * w + half) * kStripRows);
+          FloatVec& sum = acc[v][kFirstRow + r];
+          sum = float_fma(min, sum_a, sum);
+        }
+      }
+    }
+  }
 }
 
 // Adds weight block w times a block of R rows of activations: the arithmetic that quantized_kernels.h states.
@@ -126,39 +171,12 @@ HEADRACE_INLINE void add_block(const TileWeights<Groups>& weights, int64_t w, co
         }
       }
     }
+  } else if constexpr (V * R > kMostTwoScaleSums) {
+    // Sums of both halves of the block at once would not fit into the registers: one half of the rows, then the other.
+    add_two_scales<V, R, 0, R / 2, K, C, kOffset>(weights, w, activations, shift, acc);
+    add_two_scales<V, R, R / 2, R - R / 2, K, C, kOffset>(weights, w, activations, shift, acc);
   } else {
-    FloatVec low[V][R];
-    integer_sums<V, R, C, kOffset, 0, 4>(weights.groups, w, activations, kMinusLow, shift, sums);
-    HEADRACE_UNROLL
-    for (int v = 0; v < V; ++v) {
-      const FloatVec scale_w = float_load(scales + lane_step(v, kStripFloats, 1) + 2 * w * kStripRows);
-      HEADRACE_UNROLL
-      for (int r = 0; r < R; ++r) low[v][r] = float_mul(scale_w, to_float(sums[v][r]));
-    }
-    integer_sums<V, R, C, kOffset, 4, 4>(weights.groups, w, activations, kMinusHigh, shift, sums);
-    HEADRACE_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const FloatVec scale_a = float_set1(field_of<R, float>(activations, kScale, r));
-      HEADRACE_UNROLL
-      for (int v = 0; v < V; ++v) {
-        const FloatVec scale_w = float_load(scales + lane_step(v, kStripFloats, 1) + (2 * w + 1) * kStripRows);
-        acc[v][r] = float_fma(scale_a, float_fma(scale_w, to_float(sums[v][r]), low[v][r]), acc[v][r]);
-      }
-    }
-    if constexpr (has_minima(K)) {
-      HEADRACE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        HEADRACE_UNROLL
-        for (int r = 0; r < R; ++r) {
-          const FloatVec sum_a = float_set1(field_of<R, float>(activations, kLowSum + half, r));
-          HEADRACE_UNROLL
-          for (int v = 0; v < V; ++v) {
-            const FloatVec min = float_load(minima + lane_step(v, kStripFloats, 1) + (2 * w + half) * kStripRows);
-            acc[v][r] = float_fma(min, sum_a, acc[v][r]);
-          }
-        }
-      }
-    }
+    add_two_scales<V, R, 0, R, K, C, kOffset>(weights, w, activations, shift, acc);
   }
 }
 
@@ -256,20 +274,36 @@ HEADRACE_INLINE void outlier_blocks(const QuantizedTask& task, const TileWeights
   }
 }
 
+// The tasks' columns cut each row of y into short pieces on pages of their own: worth asking for ahead.
+constexpr int64_t kOutputsAhead = 12;
+HEADRACE_INLINE void fetch_output(const QuantizedTask& task, int64_t row) {
+  if (row >= task.num_rows) return;
+  const float* y = task.y + row * task.y_stride;
+  __builtin_prefetch(y, 1);
+  __builtin_prefetch(y + task.num_columns - 1, 1);
+}
+
 HEADRACE_INLINE void write_outputs(const QuantizedTask& task, const Scratch& scratch) {
+  for (int64_t row = 0; row < kOutputsAhead; ++row) fetch_output(task, row);
   for (int64_t row = 0; row < task.num_rows; ++row) {
+    fetch_output(task, row + kOutputsAhead);
     float* first = scratch.first + row * kTaskColumns;
     const float* second = scratch.second + row * kTaskColumns;
     float* y = task.y + row * task.y_stride;
-    for (int c = 0; c < kTaskColumns; ++c) first[c] += second[c];
-    const int columns = task.num_columns;
-    if (task.bias) {
-      for (int c = 0; c < columns; ++c) first[c] += task.bias[c];
+    if (task.num_columns == kTaskColumns) {
+      HEADRACE_UNROLL
+      for (int c = 0; c < kTaskColumns; c += kLanes) {
+        FloatVec sum = float_add(float_load(first + c), float_load(second + c));
+        if (task.bias) sum = float_add(sum, float_load(task.bias + c));
+        if (task.accumulate) sum = float_add(float_load(y + c), sum);
+        float_store(y + c, sum);
+      }
+      continue;
     }
-    if (task.accumulate) {
-      for (int c = 0; c < columns; ++c) y[c] += first[c];
-    } else {
-      for (int c = 0; c < columns; ++c) y[c] = first[c];
+    for (int c = 0; c < task.num_columns; ++c) {
+      float sum = first[c] + second[c];
+      if (task.bias) sum += task.bias[c];
+      y[c] = task.accumulate ? y[c] + sum : sum;
     }
   }
 }

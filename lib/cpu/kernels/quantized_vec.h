@@ -29,6 +29,7 @@ HEADRACE_INLINE FloatVec to_float(IntVec a) { return _mm512_cvtepi32_ps(a); }
 HEADRACE_INLINE FloatVec float_set1(float x) { return _mm512_set1_ps(x); }
 HEADRACE_INLINE FloatVec float_load(const float* p) { return _mm512_loadu_ps(p); }
 HEADRACE_INLINE void float_store(float* p, FloatVec a) { _mm512_storeu_ps(p, a); }
+HEADRACE_INLINE FloatVec float_add(FloatVec a, FloatVec b) { return _mm512_add_ps(a, b); }
 HEADRACE_INLINE FloatVec float_mul(FloatVec a, FloatVec b) { return _mm512_mul_ps(a, b); }
 HEADRACE_INLINE FloatVec float_fma(FloatVec a, FloatVec b, FloatVec c) { return _mm512_fmadd_ps(a, b, c); }
 
@@ -51,6 +52,7 @@ HEADRACE_INLINE FloatVec to_float(IntVec a) { return _mm256_cvtepi32_ps(a); }
 HEADRACE_INLINE FloatVec float_set1(float x) { return _mm256_set1_ps(x); }
 HEADRACE_INLINE FloatVec float_load(const float* p) { return _mm256_loadu_ps(p); }
 HEADRACE_INLINE void float_store(float* p, FloatVec a) { _mm256_storeu_ps(p, a); }
+HEADRACE_INLINE FloatVec float_add(FloatVec a, FloatVec b) { return _mm256_add_ps(a, b); }
 HEADRACE_INLINE FloatVec float_mul(FloatVec a, FloatVec b) { return _mm256_mul_ps(a, b); }
 HEADRACE_INLINE FloatVec float_fma(FloatVec a, FloatVec b, FloatVec c) { return _mm256_fmadd_ps(a, b, c); }
 
@@ -73,6 +75,7 @@ HEADRACE_INLINE FloatVec to_float(IntVec a) { return _mm_cvtepi32_ps(a); }
 HEADRACE_INLINE FloatVec float_set1(float x) { return _mm_set1_ps(x); }
 HEADRACE_INLINE FloatVec float_load(const float* p) { return _mm_loadu_ps(p); }
 HEADRACE_INLINE void float_store(float* p, FloatVec a) { _mm_storeu_ps(p, a); }
+HEADRACE_INLINE FloatVec float_add(FloatVec a, FloatVec b) { return _mm_add_ps(a, b); }
 HEADRACE_INLINE FloatVec float_mul(FloatVec a, FloatVec b) { return _mm_mul_ps(a, b); }
 
 // Two lanes of a * b + c rounded once to float32. The product is exact in float64; where the float64 sum was inexact
