@@ -9,8 +9,12 @@ namespace {
 // Partial sums of every row are closed at multiples of this many positions and merged in order, whether one thread
 // walks the splits or several share them.
 constexpr int64_t kSplit = 512;
-// Rows (token, query head) of one tile: the keys and values of a chunk are widened once for all of them.
-constexpr int32_t kTargetRows = 48;
+// Rows (token, query head) of one tile: the keys and values of a chunk are widened once for all of them. The more the
+// better, as long as queries and sums stay in a second-level cache and every thread has several tiles.
+constexpr int32_t kMostRows = 192, kFewestRows = 48;
+constexpr int64_t kUnitsPerThread = 8;
+// Where splits are shared out: long runs read memory ahead without a break, several per thread even out its pace.
+constexpr int64_t kRunsPerThread = 4;
 
 struct Tile {
   int32_t seq;
@@ -24,6 +28,14 @@ struct Tile {
 
 int64_t row_begin(const PagedAttentionParams& p, int32_t token) {
   return p.window > 0 ? std::max<int64_t>(0, int64_t{p.positions[token]} - p.window + 1) : 0;
+}
+
+int32_t choose_tile_tokens(const PagedAttentionParams& p, int num_threads) {
+  const int64_t group = p.num_heads / p.layout.num_kv_heads;
+  const int64_t rows = int64_t{p.query_start[p.num_seqs]} * group * p.layout.num_kv_heads;
+  int64_t target = kMostRows;
+  while (target > kFewestRows && rows < target * kUnitsPerThread * num_threads) target /= 2;
+  return static_cast<int32_t>(std::max<int64_t>(1, target / group));
 }
 
 // Tokens of one tile stand at consecutive positions: the positions between the first and the last that any of them
@@ -43,6 +55,12 @@ std::vector<Tile> cut_tiles(const PagedAttentionParams& p, int32_t tile_tokens) 
   }
   return tiles;
 }
+
+// Consecutive splits of one tile and KV head that one thread walks.
+struct SplitRun {
+  int64_t unit;
+  int64_t first, end;
+};
 
 // One thread's working memory, cut from one buffer.
 struct Workspace {
@@ -77,13 +95,13 @@ struct Workspace {
 
 class Run {
  public:
-  Run(const PagedAttentionParams& params, const KernelTable& kernels)
+  Run(const PagedAttentionParams& params, const KernelTable& kernels, int num_threads)
       : p_(params),
         kernels_(kernels),
         group_(params.num_heads / params.layout.num_kv_heads),
         head_dim_(params.layout.head_dim),
         padded_dim_((head_dim_ + kPanel - 1) / kPanel * kPanel),
-        tile_tokens_(std::max(1, kTargetRows / group_)) {}
+        tile_tokens_(choose_tile_tokens(params, num_threads)) {}
 
   int32_t tile_tokens() const { return tile_tokens_; }
   int32_t most_rows() const { return tile_tokens_ * group_; }
@@ -111,8 +129,9 @@ class Run {
     }
   }
 
-  void split(const Tile& tile, int32_t kv_head, int64_t index, const Workspace& w, float* max, float* sum,
-             float* acc) const {
+  // ahead_splits: how many of the next splits the same thread will do.
+  void split(const Tile& tile, int32_t kv_head, int64_t index, int64_t ahead_splits, const Workspace& w, float* max,
+             float* sum, float* acc) const {
     const int64_t first = (tile.first_split() + index) * kSplit;
     AttentionSplit s;
     s.kv_dtype = static_cast<int32_t>(p_.layout.dtype);
@@ -127,6 +146,7 @@ class Run {
     s.block_table = p_.block_tables[tile.seq];
     s.begin = std::max(tile.begin, first);
     s.end = std::min(tile.end, first + kSplit);
+    s.ahead_end = std::min(tile.end, first + ahead_splits * kSplit + kSplit);
     s.num_rows = tile.num_tokens * group_;
     s.q = w.q;
     s.row_begin = w.row_begin;
@@ -177,7 +197,7 @@ class Run {
 }  // namespace
 
 void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, const KernelTable& kernels) {
-  const Run run(params, kernels);
+  const Run run(params, kernels, pool.num_threads());
   const std::vector<Tile> tiles = cut_tiles(params, run.tile_tokens());
   const int64_t heads = params.layout.num_kv_heads;
   const int64_t units = static_cast<int64_t>(tiles.size()) * heads;
@@ -203,7 +223,7 @@ void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, con
       run.load_rows(tile, kv_head, w);
       run.start(tile, kv_head, w);
       for (int64_t index = 0; index < tile.num_splits(); ++index) {
-        run.split(tile, kv_head, index, w, w.split_max, w.split_sum, w.split_acc);
+        run.split(tile, kv_head, index, tile.num_splits() - 1 - index, w, w.split_max, w.split_sum, w.split_acc);
         run.merge(tile, w, w.split_max, w.split_sum, w.split_acc);
       }
       run.finish(tile, kv_head, w);
@@ -211,31 +231,42 @@ void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, con
     return;
   }
 
-  // Few tiles, as when one long sequence is decoded: the splits are shared out, then merged in order.
-  std::vector<int64_t> first_task(static_cast<size_t>(units) + 1, 0);
+  // Few tiles, as when one long sequence is decoded: runs of splits are shared out, then all splits merged in order.
+  std::vector<int64_t> first_split(static_cast<size_t>(units) + 1, 0);
   for (int64_t unit = 0; unit < units; ++unit) {
-    first_task[static_cast<size_t>(unit) + 1] = first_task[static_cast<size_t>(unit)] + tile_of(unit).num_splits();
+    first_split[static_cast<size_t>(unit) + 1] = first_split[static_cast<size_t>(unit)] + tile_of(unit).num_splits();
+  }
+  const int64_t run_length = std::max<int64_t>(1, first_split.back() / (kRunsPerThread * pool.num_threads()));
+  std::vector<SplitRun> runs;
+  for (int64_t unit = 0; unit < units; ++unit) {
+    const int64_t splits = tile_of(unit).num_splits();
+    for (int64_t first = 0; first < splits; first += run_length) {
+      runs.push_back({unit, first, std::min(first + run_length, splits)});
+    }
   }
   const int64_t rows = run.most_rows(), stride = run.partial_floats();
-  partials_.reserve(static_cast<uint64_t>(first_task.back() * stride) * sizeof(float));
-  const auto partial = [&](int64_t task) { return partials_.as<float>() + task * stride; };
-  pool.run(first_task.back(), [&](int64_t task, int thread) {
-    const int64_t unit = std::upper_bound(first_task.begin(), first_task.end(), task) - first_task.begin() - 1;
-    const Tile& tile = tile_of(unit);
-    const int32_t kv_head = static_cast<int32_t>(unit % heads);
+  partials_.reserve(static_cast<uint64_t>(first_split.back() * stride) * sizeof(float));
+  const auto partial = [&](int64_t unit, int64_t split) {
+    return partials_.as<float>() + (first_split[static_cast<size_t>(unit)] + split) * stride;
+  };
+  pool.run(static_cast<int64_t>(runs.size()), [&](int64_t index, int thread) {
+    const SplitRun& each = runs[static_cast<size_t>(index)];
+    const Tile& tile = tile_of(each.unit);
+    const int32_t kv_head = static_cast<int32_t>(each.unit % heads);
     const Workspace& w = spaces[static_cast<size_t>(thread)];
     run.load_rows(tile, kv_head, w);
-    float* at = partial(task);
-    run.split(tile, kv_head, task - first_task[static_cast<size_t>(unit)], w, at, at + rows, at + 2 * rows);
+    for (int64_t split = each.first; split < each.end; ++split) {
+      float* at = partial(each.unit, split);
+      run.split(tile, kv_head, split, each.end - 1 - split, w, at, at + rows, at + 2 * rows);
+    }
   });
   pool.run(units, [&](int64_t unit, int thread) {
     const Tile& tile = tile_of(unit);
     const int32_t kv_head = static_cast<int32_t>(unit % heads);
     const Workspace& w = spaces[static_cast<size_t>(thread)];
     run.start(tile, kv_head, w);
-    for (int64_t task = first_task[static_cast<size_t>(unit)]; task < first_task[static_cast<size_t>(unit) + 1];
-         ++task) {
-      const float* at = partial(task);
+    for (int64_t split = 0; split < tile.num_splits(); ++split) {
+      const float* at = partial(unit, split);
       run.merge(tile, w, at, at + rows, at + 2 * rows);
     }
     run.finish(tile, kv_head, w);

@@ -4,38 +4,34 @@
 // chunk rescales the row's running sums once, and a chunk's keys and values are added in order of position. Other
 // rows of the tile share the loads, never the sums. Positions a row does not see take no part in its sums (they are
 // skipped, not multiplied by zero), so whatever lies in unused or foreign slots, NaN included, has no effect.
+#include "cpu/kernels/attention_tile.h"
 #include "cpu/kernels/functions.h"
 #include "cpu/kernels/kernels.h"
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 namespace {
 
-constexpr int kChunk = 64;
-constexpr int kChunkTiles = kChunk / kPanel;
-constexpr int kQ8Group = 32;
 constexpr float kInfinity = __builtin_inff();
-// The numbers of KvDType in tensor/kv_layout.h.
-enum : int32_t { kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3 };
 
 HEADRACE_INLINE PanelType panel_type(int32_t kv_dtype) {
   return kv_dtype == kF32 ? PanelType::kF32 : kv_dtype == kF16 ? PanelType::kF16 : PanelType::kBF16;
 }
 
-struct Scratch {
-  float* keys;           // [4 tiles][head_dim][16]
-  float* values;         // [64][padded_dim]
-  float* scores;         // [num_rows][64]
-  float* probabilities;  // [tiles of rows][64][kTileRows]
-};
-
 HEADRACE_INLINE int64_t padded(int64_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
 
-HEADRACE_INLINE Scratch cut(float* memory, int32_t head_dim, int32_t num_rows) {
+struct Scratch {
+  float* keys;    // [4 tiles][head_dim][16]
+  float* values;  // [64][padded_dim]
+  float* scores;  // [kTileRows][64]
+  float* lanes;   // [num_rows][16] parts of each row's sum
+};
+
+HEADRACE_INLINE Scratch cut(float* memory, int32_t head_dim) {
   Scratch s;
   s.keys = memory;
   s.values = s.keys + static_cast<int64_t>(kChunk) * head_dim;
   s.scores = s.values + kChunk * padded(head_dim);
-  s.probabilities = s.scores + static_cast<int64_t>(num_rows) * kChunk;
+  s.lanes = s.scores + kTileRows * kChunk;
   return s;
 }
 
@@ -108,11 +104,9 @@ HEADRACE_INLINE Range visible(const AttentionSplit& a, int32_t row, int64_t chun
   return {static_cast<int>(begin), static_cast<int>(end)};
 }
 
-// Turns one row's 64 products into probabilities against the new maximum and rescales the row's sums.
-HEADRACE_INLINE void soften(const AttentionSplit& a, int32_t row, Range range, const float* products,
-                            float* probabilities) {
+// Turns one row's 64 products into scores, -inf where it does not see, and returns the greatest.
+HEADRACE_INLINE float scale_and_mask(const AttentionSplit& a, Range range, float* products) {
   V16 s[kChunkTiles];
-  V16 top = set1(-kInfinity);
   const V16 factor = set1(a.scale);
   HEADRACE_UNROLL
   for (int i = 0; i < kChunkTiles; ++i) s[i] = mul(load(products + i * kPanel), factor);
@@ -121,8 +115,7 @@ HEADRACE_INLINE void soften(const AttentionSplit& a, int32_t row, Range range, c
     HEADRACE_UNROLL
     for (int i = 0; i < kChunkTiles; ++i) s[i] = mul(cap, tanh(div(s[i], cap)));
   }
-  const bool whole = range.begin == 0 && range.end == kChunk;
-  if (!whole) {
+  if (range.begin != 0 || range.end != kChunk) {
     HEADRACE_UNROLL
     for (int i = 0; i < kChunkTiles; ++i) {
       const int begin = range.begin - i * kPanel, end = range.end - i * kPanel;
@@ -130,50 +123,133 @@ HEADRACE_INLINE void soften(const AttentionSplit& a, int32_t row, Range range, c
     }
   }
   HEADRACE_UNROLL
-  for (int i = 0; i < kChunkTiles; ++i) top = max(top, s[i]);
-  const float old_max = a.max[row], chunk_max = reduce_max(top);
-  const float new_max = chunk_max > old_max ? chunk_max : old_max;
-  const V16 base = set1(new_max);
-  V16 sum[kChunkTiles];
-  HEADRACE_UNROLL
-  for (int i = 0; i < kChunkTiles; ++i) {
-    sum[i] = exp(sub(s[i], base));
-    store(probabilities + i * kPanel, sum[i]);
-  }
-  const float chunk_sum = reduce_add(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
-  if (new_max == old_max) {  // the factor is 1
-    a.sum[row] += chunk_sum;
-    return;
-  }
-  float shrink[kPanel];
-  const V16 factor_of_old = exp(set1(old_max - new_max));
-  store(shrink, factor_of_old);
-  a.sum[row] = a.sum[row] * shrink[0] + chunk_sum;
-  a.max[row] = new_max;
-  float* acc = a.acc + static_cast<int64_t>(row) * a.padded_dim;
-  for (int32_t d = 0; d < a.padded_dim; d += kPanel) store(acc + d, mul(load(acc + d), factor_of_old));
+  for (int i = 0; i < kChunkTiles; ++i) store(products + i * kPanel, s[i]);
+  return reduce_max(max(max(s[0], s[1]), max(s[2], s[3])));
 }
 
-}  // namespace
-
-int64_t attention_scratch_floats(int32_t head_dim, int32_t num_rows) {
-  const int64_t row_tiles = (num_rows + kTileRows - 1) / kTileRows;
-  return kChunk * (head_dim + padded(head_dim)) + static_cast<int64_t>(num_rows) * kChunk +
-         row_tiles * kTileRows * kChunk;
+// Turns a tile's products into probabilities against each row's new maximum. shrink: what the sums before this chunk
+// are to be multiplied by.
+HEADRACE_INLINE void soften(const AttentionSplit& a, int32_t first_row, int rows, const Range* ranges, float* scores,
+                            float* lanes, float* shrink) {
+  float old_max[kPanel] = {}, new_max[kPanel] = {};
+  for (int r = 0; r < rows; ++r) {
+    if (ranges[r].begin >= ranges[r].end) continue;
+    const float top = scale_and_mask(a, ranges[r], scores + r * kChunk);
+    old_max[r] = a.max[first_row + r];
+    new_max[r] = top > old_max[r] ? top : old_max[r];
+    a.max[first_row + r] = new_max[r];
+  }
+  const V16 before = load(old_max), now = load(new_max);
+  // Exactly 1 for an unchanged maximum, -inf included.
+  store(shrink, select_less(before, now, exp(sub(before, now)), set1(1.0f)));
+  for (int r = 0; r < rows; ++r) {
+    if (ranges[r].begin >= ranges[r].end) continue;
+    const V16 base = set1(new_max[r]);
+    float* row = scores + r * kChunk;
+    V16 e[kChunkTiles];
+    HEADRACE_UNROLL
+    for (int i = 0; i < kChunkTiles; ++i) {
+      e[i] = exp(sub(load(row + i * kPanel), base));
+      store(row + i * kPanel, e[i]);
+    }
+    float* parts = lanes + static_cast<int64_t>(first_row + r) * kPanel;
+    store(parts, fma(load(parts), set1(shrink[r]), add(add(e[0], e[1]), add(e[2], e[3]))));
+  }
 }
 
-void attention_split(const AttentionSplit& a) {
-  const Scratch scratch = cut(a.scratch, a.head_dim, a.num_rows);
-  for (int32_t row = 0; row < a.num_rows; ++row) {
-    a.max[row] = -kInfinity;
-    a.sum[row] = 0.0f;
+HEADRACE_INLINE const uint8_t* tile_bytes(const AttentionSplit& a, int64_t position, int32_t* offset) {
+  *offset = static_cast<int32_t>(position % a.block_size);
+  return a.cache + a.block_table[position / a.block_size] * a.block_bytes;
+}
+
+// One chunk of positions, for all rows. kType is that of `keys` and `values`.
+template <int32_t kType, bool kAhead>
+HEADRACE_INLINE void attend_chunk(const AttentionSplit& a, const Scratch& scratch, int64_t chunk, int first_tile,
+                                  int last_tile, const ChunkSource& keys, const ChunkSource& values,
+                                  int64_t row_bytes) {
+  const int32_t panels = a.padded_dim / kPanel;
+  const int64_t scale_row_bytes = a.scale_groups * 2;
+  for (int32_t first_row = 0; first_row < a.num_rows; first_row += kTileRows) {
+    const int rows = a.num_rows - first_row < kTileRows ? a.num_rows - first_row : kTileRows;
+    Range ranges[kTileRows];
+    bool any = false;
+    for (int r = 0; r < rows; ++r) {
+      ranges[r] = visible(a, first_row + r, chunk);
+      any |= ranges[r].begin < ranges[r].end;
+    }
+    if (!any) continue;
+    score_tile<kType, kAhead>(rows, keys, first_tile, last_tile + 1, a.q + static_cast<int64_t>(first_row) * a.head_dim,
+                              a.head_dim, scratch.scores);
+    float shrink[kPanel];
+    soften(a, first_row, rows, ranges, scratch.scores, scratch.lanes, shrink);
+
+    // Neighbours that see the same positions are multiplied together, each in its own order of positions.
+    for (int r = 0; r < rows;) {
+      int next = r + 1;
+      while (next < rows && ranges[next].begin == ranges[r].begin && ranges[next].end == ranges[r].end) ++next;
+      if (ranges[r].begin < ranges[r].end) {
+        value_tile<kType, kAhead>(next - r, panels, values, scratch.scores + r * kChunk, ranges[r].begin, ranges[r].end,
+                                  row_bytes, scale_row_bytes, shrink + r,
+                                  a.acc + static_cast<int64_t>(first_row + r) * a.padded_dim, a.padded_dim);
+      }
+      r = next;
+    }
   }
-  memset(a.acc, 0, static_cast<size_t>(a.num_rows) * static_cast<size_t>(a.padded_dim) * sizeof(float));
+}
+
+// Few rows: keys and values are widened in registers.
+template <int32_t kType>
+void attend_cached(const AttentionSplit& a, const Scratch& scratch) {
+  const int64_t key_tile_bytes = static_cast<int64_t>(a.head_dim) * kPanel * kBytes<kType>;
+  const int64_t row_bytes = static_cast<int64_t>(a.head_dim) * kBytes<kType>;
+  const auto locate = [&](int64_t position, int tile, ChunkSource& keys, ChunkSource& values) {
+    int32_t offset;
+    const uint8_t* key_bytes = tile_bytes(a, position, &offset);
+    const uint8_t* value_bytes = key_bytes + a.half_bytes;
+    keys.tile[tile] = key_bytes + offset / kPanel * key_tile_bytes;
+    keys.scales[tile] = key_bytes + a.code_bytes + static_cast<int64_t>(offset) * a.scale_groups * 2;
+    values.tile[tile] = value_bytes + offset * row_bytes;
+    values.scales[tile] = value_bytes + a.code_bytes + static_cast<int64_t>(offset) * a.scale_groups * 2;
+  };
+  ChunkSource keys = {}, values = {}, next_keys = {}, next_values = {};
+  for (int64_t chunk = a.begin / kChunk * kChunk; chunk < a.end; chunk += kChunk) {
+    const int64_t begin = a.begin > chunk ? a.begin : chunk;
+    const int64_t end = a.end < chunk + kChunk ? a.end : chunk + kChunk;
+    const int first_tile = static_cast<int>((begin - chunk) / kPanel);
+    const int last_tile = static_cast<int>((end - 1 - chunk) / kPanel);
+    for (int tile = first_tile; tile <= last_tile; ++tile) {
+      locate(chunk + tile * kPanel, tile, keys, values);
+      const int64_t later = chunk + kChunk + tile * kPanel;
+      if (later < a.ahead_end) {
+        locate(later, tile, next_keys, next_values);
+        keys.ahead[tile] = next_keys.tile[tile];
+        values.ahead[tile] = next_values.tile[tile];
+        if constexpr (kType == kQ8) {
+          for (int32_t at = 0; at < a.scale_groups * kPanel * 2; at += 64) {
+            prefetch(next_keys.scales[tile] + at);
+            prefetch(next_values.scales[tile] + at);
+          }
+        }
+      } else {
+        keys.ahead[tile] = keys.tile[tile];
+        values.ahead[tile] = values.tile[tile];
+      }
+    }
+    attend_chunk<kType, true>(a, scratch, chunk, first_tile, last_tile, keys, values, row_bytes);
+  }
+}
+
+// Many rows: a chunk's keys and values are widened once for all of them.
+void attend_widened(const AttentionSplit& a, const Scratch& scratch) {
   if (a.head_dim != a.padded_dim) {
     memset(scratch.values, 0, static_cast<size_t>(kChunk) * static_cast<size_t>(a.padded_dim) * sizeof(float));
   }
-  const int32_t padded_panels = a.padded_dim / kPanel;
-
+  ChunkSource keys = {}, values = {};
+  for (int tile = 0; tile < kChunkTiles; ++tile) {
+    keys.tile[tile] = reinterpret_cast<const uint8_t*>(scratch.keys + static_cast<int64_t>(tile) * a.head_dim * kPanel);
+    values.tile[tile] =
+        reinterpret_cast<const uint8_t*>(scratch.values + static_cast<int64_t>(tile) * kPanel * a.padded_dim);
+  }
   for (int64_t chunk = a.begin / kChunk * kChunk; chunk < a.end; chunk += kChunk) {
     // Only tiles that some row sees are read: the block table need not name others.
     const int64_t begin = a.begin > chunk ? a.begin : chunk;
@@ -181,68 +257,40 @@ void attention_split(const AttentionSplit& a) {
     const int first_tile = static_cast<int>((begin - chunk) / kPanel);
     const int last_tile = static_cast<int>((end - 1 - chunk) / kPanel);
     for (int tile = first_tile; tile <= last_tile; ++tile) {
-      const int64_t position = chunk + tile * kPanel;
-      const uint8_t* keys = a.cache + a.block_table[position / a.block_size] * a.block_bytes;
-      const int32_t offset = static_cast<int32_t>(position % a.block_size);
-      widen_keys(a, keys, offset / kPanel, scratch.keys + static_cast<int64_t>(tile) * a.head_dim * kPanel);
-      widen_values(a, keys + a.half_bytes, offset, kPanel,
+      int32_t offset;
+      const uint8_t* bytes = tile_bytes(a, chunk + tile * kPanel, &offset);
+      widen_keys(a, bytes, offset / kPanel, scratch.keys + static_cast<int64_t>(tile) * a.head_dim * kPanel);
+      widen_values(a, bytes + a.half_bytes, offset, kPanel,
                    scratch.values + static_cast<int64_t>(tile) * kPanel * a.padded_dim);
     }
+    attend_chunk<kF32, false>(a, scratch, chunk, first_tile, last_tile, keys, values,
+                              static_cast<int64_t>(a.padded_dim) * 4);
+  }
+}
 
-    for (int32_t first_row = 0; first_row < a.num_rows; first_row += kTileRows) {
-      const int32_t rows = a.num_rows - first_row < kTileRows ? a.num_rows - first_row : kTileRows;
-      Range ranges[kTileRows];
-      bool any = false;
-      for (int32_t r = 0; r < rows; ++r) {
-        ranges[r] = visible(a, first_row + r, chunk);
-        any |= ranges[r].begin < ranges[r].end;
-      }
-      if (!any) continue;
+}  // namespace
 
-      float* scores = scratch.scores + static_cast<int64_t>(first_row) * kChunk;
-      memset(scores, 0, static_cast<size_t>(rows) * kChunk * sizeof(float));
-      MatmulTile products;
-      products.x = a.q + static_cast<int64_t>(first_row) * a.head_dim;
-      products.x_stride = kTileRows;
-      products.w = scratch.keys + static_cast<int64_t>(first_tile) * a.head_dim * kPanel;
-      products.panel_stride = static_cast<int64_t>(a.head_dim) * kPanel;
-      products.k_stride = kPanel;
-      products.depth = a.head_dim;
-      products.rows = rows;
-      products.panels = last_tile - first_tile + 1;
-      products.out = scores + first_tile * kPanel;
-      products.out_stride = kChunk;
-      matmul_tile(PanelType::kF32, products);
+int64_t attention_scratch_floats(int32_t head_dim, int32_t num_rows) {
+  return kChunk * (head_dim + padded(head_dim)) + kTileRows * kChunk + static_cast<int64_t>(num_rows) * kPanel;
+}
 
-      float* columns = scratch.probabilities + static_cast<int64_t>(first_row) * kChunk;
-      for (int32_t r = 0; r < rows; ++r) {
-        if (ranges[r].begin >= ranges[r].end) continue;
-        float row[kChunk];
-        soften(a, first_row + r, ranges[r], scores + r * kChunk, row);
-        for (int j = 0; j < kChunk; ++j) columns[j * kTileRows + r] = row[j];
-      }
-
-      // Neighbours that see the same positions are multiplied together, each in its own order of positions.
-      for (int32_t r = 0; r < rows;) {
-        int32_t next = r + 1;
-        while (next < rows && ranges[next].begin == ranges[r].begin && ranges[next].end == ranges[r].end) ++next;
-        if (ranges[r].begin < ranges[r].end) {
-          MatmulTile sums;
-          sums.x = columns + ranges[r].begin * kTileRows + r;
-          sums.x_stride = kTileRows;
-          sums.w = scratch.values + static_cast<int64_t>(ranges[r].begin) * a.padded_dim;
-          sums.panel_stride = kPanel;
-          sums.k_stride = a.padded_dim;
-          sums.depth = ranges[r].end - ranges[r].begin;
-          sums.rows = next - r;
-          sums.panels = padded_panels;
-          sums.out = a.acc + static_cast<int64_t>(first_row + r) * a.padded_dim;
-          sums.out_stride = a.padded_dim;
-          matmul_tile(PanelType::kF32, sums);
-        }
-        r = next;
-      }
+void attention_split(const AttentionSplit& a) {
+  const Scratch scratch = cut(a.scratch, a.head_dim);
+  for (int32_t row = 0; row < a.num_rows; ++row) a.max[row] = -kInfinity;
+  memset(scratch.lanes, 0, static_cast<size_t>(a.num_rows) * kPanel * sizeof(float));
+  memset(a.acc, 0, static_cast<size_t>(a.num_rows) * static_cast<size_t>(a.padded_dim) * sizeof(float));
+  if (a.num_rows <= kTileRows && a.head_dim == a.padded_dim) {
+    switch (a.kv_dtype) {
+      case kF32: attend_cached<kF32>(a, scratch); break;
+      case kF16: attend_cached<kF16>(a, scratch); break;
+      case kBF16: attend_cached<kBF16>(a, scratch); break;
+      default: attend_cached<kQ8>(a, scratch); break;
     }
+  } else {
+    attend_widened(a, scratch);
+  }
+  for (int32_t row = 0; row < a.num_rows; ++row) {
+    a.sum[row] = reduce_add(load(scratch.lanes + static_cast<int64_t>(row) * kPanel));
   }
 }
 
