@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 namespace headrace {
 namespace {
@@ -68,24 +69,46 @@ void order_group(int64_t group, int64_t rows, int64_t blocks, int64_t tile_rows,
   }
 }
 
+// What a row takes besides its codes.
+struct RowShape {
+  int64_t blocks, per_row;
+  bool every_block;
+
+  RowShape(int64_t cols, ActivationType type)
+      : blocks(cols / kQuantBlock),
+        per_row(type == ActivationType::kInt16 ? 0 : (blocks + kOutlierShare - 1) / kOutlierShare),
+        every_block(type == ActivationType::kInt16) {}
+};
+
+int64_t outlier_groups(int64_t rows) { return (rows + kOutlierGroupRows - 1) / kOutlierGroupRows; }
+
+// The planes of `rows` rows.
+RowRecords carve_rows(Carver& carver, const RowShape& shape, int64_t rows, ActivationRows& out) {
+  const int64_t blocks = shape.blocks, records = rows * shape.per_row;
+  out.first = {blocks, carver.take<uint8_t>(rows * blocks * kActivationBytes)};
+  out.second = {blocks, shape.every_block ? carver.take<uint8_t>(rows * blocks * kActivationBytes) : nullptr};
+  const RowRecords unordered = {carver.take<uint8_t>(records * kActivationBytes), carver.take<int32_t>(records)};
+  out.outliers = {shape.per_row, carver.take<uint8_t>(records * kActivationBytes), carver.take<int32_t>(records),
+                  carver.take<int32_t>(outlier_groups(rows) * (blocks + 1))};
+  return unordered;
+}
+
+void set_workspace(ActivationRows& out, int64_t most_rows, const KernelTable& kernels) {
+  out.workspace_rows = std::min(most_rows, kOutlierGroupRows);
+  out.workspace_bytes = static_cast<uint64_t>(kernels.quantized.scratch_bytes(out.workspace_rows) + 63) / 64 * 64;
+}
+
 }  // namespace
 
 void quantize_activations(const float* x, int64_t rows, int64_t cols, ActivationType type, ThreadPool& pool,
                           const KernelTable& kernels, ActivationRows& out) {
-  const int64_t blocks = cols / kQuantBlock;
-  const bool every_block = type == ActivationType::kInt16;
-  const int64_t per_row = every_block ? 0 : (blocks + kOutlierShare - 1) / kOutlierShare;
-  const int64_t groups = (rows + kOutlierGroupRows - 1) / kOutlierGroupRows;
-  const int64_t scratch_floats = kQuantizeScratch * blocks;
+  const RowShape shape(cols, type);
+  const int64_t scratch_floats = kQuantizeScratch * shape.blocks;
   RowRecords records = {};
   float* scratch = nullptr;  // [threads][scratch_floats]
   const auto carve = [&](std::byte* base) {
     Carver carver(base);
-    out.first = {blocks, carver.take<uint8_t>(rows * blocks * kActivationBytes)};
-    out.second = {blocks, every_block ? carver.take<uint8_t>(rows * blocks * kActivationBytes) : nullptr};
-    records = {carver.take<uint8_t>(rows * per_row * kActivationBytes), carver.take<int32_t>(rows * per_row)};
-    out.outliers = {per_row, carver.take<uint8_t>(rows * per_row * kActivationBytes),
-                    carver.take<int32_t>(rows * per_row), carver.take<int32_t>(groups * (blocks + 1))};
+    records = carve_rows(carver, shape, rows, out);
     scratch = carver.take<float>(pool.num_threads() * scratch_floats);
     return carver.used();
   };
@@ -94,20 +117,84 @@ void quantize_activations(const float* x, int64_t rows, int64_t cols, Activation
   out.type = type;
   out.rows = rows;
   out.cols = cols;
-  out.workspace_rows = std::min(rows, kOutlierGroupRows);
-  out.workspace_bytes = static_cast<uint64_t>(kernels.quantized.scratch_bytes(out.workspace_rows) + 63) / 64 * 64;
+  set_workspace(out, rows, kernels);
   out.workspace.reserve(out.workspace_bytes * static_cast<uint64_t>(pool.num_threads()));
+  out.scratch = out.workspace.as<uint8_t>();
 
   const int64_t tile_rows = kernels.quantized.tile_rows;
   pool.run((rows + tile_rows - 1) / tile_rows, [&](int64_t tile, int thread) {
     const int64_t row = tile * tile_rows;
     kernels.quantized.quantize_tile(x + row * cols, row, static_cast<int32_t>(std::min(tile_rows, rows - row)),
-                                    out.first, out.second, per_row, records.bytes, records.index,
+                                    out.first, out.second, shape.per_row, records.bytes, records.index,
                                     scratch + thread * scratch_floats);
   });
-  if (!every_block) {
-    pool.run(groups, [&](int64_t group, int) { order_group(group, rows, blocks, tile_rows, records, out.outliers); });
+  if (!shape.every_block) {
+    pool.run(outlier_groups(rows),
+             [&](int64_t group, int) { order_group(group, rows, shape.blocks, tile_rows, records, out.outliers); });
   }
+}
+
+void QuantizedGroups::quantize(const std::vector<int64_t>& starts, const float* const* rows, int64_t cols,
+                               ActivationType type, ThreadPool& pool, const KernelTable& kernels) {
+  const RowShape shape(cols, type);
+  const int64_t tile_rows = kernels.quantized.tile_rows;
+  const int64_t scratch_floats = kQuantizeScratch * shape.blocks + tile_rows * cols;
+  const size_t count = starts.size() - 1;
+  groups_.resize(count);
+  tile_ends_.resize(count);
+  std::vector<RowRecords> records(count);
+  float* scratch = nullptr;  // [threads][scratch_floats]
+  int64_t most_rows = 0, tiles = 0;
+  for (size_t g = 0; g < count; ++g) {
+    ActivationRows& group = groups_[g];
+    group.type = type;
+    group.rows = starts[g + 1] - starts[g];
+    group.cols = cols;
+    most_rows = std::max(most_rows, group.rows);
+    tile_ends_[g] = tiles += (group.rows + tile_rows - 1) / tile_rows;
+  }
+  const auto carve = [&](std::byte* base) {
+    Carver carver(base);
+    for (size_t g = 0; g < count; ++g) records[g] = carve_rows(carver, shape, groups_[g].rows, groups_[g]);
+    scratch = carver.take<float>(pool.num_threads() * scratch_floats);
+    return carver.used();
+  };
+  storage_.reserve(carve(nullptr));
+  carve(storage_.data());
+  uint64_t workspace_bytes = 0;
+  for (ActivationRows& group : groups_) {
+    set_workspace(group, group.rows, kernels);
+    workspace_bytes = std::max(workspace_bytes, group.workspace_bytes);
+  }
+  workspace_.reserve(workspace_bytes * static_cast<uint64_t>(pool.num_threads()));
+  for (ActivationRows& group : groups_) {
+    group.workspace_bytes = workspace_bytes;
+    group.scratch = workspace_.as<uint8_t>();
+  }
+
+  pool.run(tiles, [&](int64_t task, int thread) {
+    const auto g =
+        static_cast<size_t>(std::upper_bound(tile_ends_.begin(), tile_ends_.end(), task) - tile_ends_.begin());
+    const ActivationRows& group = groups_[g];
+    const int64_t row = (task - (g == 0 ? 0 : tile_ends_[g - 1])) * tile_rows;
+    const int64_t num_rows = std::min(tile_rows, group.rows - row);
+    float* const own = scratch + thread * scratch_floats;
+    float* const gathered = own + kQuantizeScratch * shape.blocks;
+    for (int64_t r = 0; r < num_rows; ++r) {
+      std::memcpy(gathered + r * cols, rows[starts[g] + row + r], static_cast<size_t>(cols) * sizeof(float));
+    }
+    kernels.quantized.quantize_tile(gathered, row, static_cast<int32_t>(num_rows), group.first, group.second,
+                                    shape.per_row, records[g].bytes, records[g].index, own);
+  });
+  if (shape.every_block) return;
+  std::vector<std::pair<size_t, int64_t>> orders;  // group, and outlier group in it
+  for (size_t g = 0; g < count; ++g) {
+    for (int64_t i = 0; i < outlier_groups(groups_[g].rows); ++i) orders.emplace_back(g, i);
+  }
+  pool.run(static_cast<int64_t>(orders.size()), [&](int64_t task, int) {
+    const auto [g, index] = orders[static_cast<size_t>(task)];
+    order_group(index, groups_[g].rows, shape.blocks, tile_rows, records[g], groups_[g].outliers);
+  });
 }
 
 }  // namespace headrace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "cpu/aligned_buffer.h"
@@ -25,13 +26,29 @@ struct ActivationRows {
   OutlierPlane outliers = {};    // kInt8
   int64_t workspace_rows = 0;    // rows a task may have at once
   uint64_t workspace_bytes = 0;  // of one thread
+  uint8_t* scratch = nullptr;    // [threads][workspace_bytes], of the products
   AlignedBuffer storage;
-  AlignedBuffer workspace;  // [threads][workspace_bytes], scratch of the products
+  AlignedBuffer workspace;  // behind scratch
 };
 
 // Quantizes x [rows, cols] to `type` (kInt8 or kInt16), each row by itself; cols is a multiple of 32. Throws
 // std::bad_alloc.
 void quantize_activations(const float* x, int64_t rows, int64_t cols, ActivationType type, ThreadPool& pool,
                           const KernelTable& kernels, ActivationRows& out);
+
+// Several groups of rows, each quantized for products of its own.
+class QuantizedGroups {
+ public:
+  // Rows [starts[g], starts[g + 1]) are group g's, none empty; rows[i] is where row i's cols values lie. Throws
+  // std::bad_alloc.
+  void quantize(const std::vector<int64_t>& starts, const float* const* rows, int64_t cols, ActivationType type,
+                ThreadPool& pool, const KernelTable& kernels);
+  const ActivationRows& group(size_t index) const { return groups_[index]; }
+
+ private:
+  std::vector<ActivationRows> groups_;
+  std::vector<int64_t> tile_ends_;  // of each group, counted over all
+  AlignedBuffer storage_, workspace_;
+};
 
 }  // namespace headrace

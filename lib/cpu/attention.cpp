@@ -27,7 +27,9 @@ struct Tile {
 };
 
 int64_t row_begin(const PagedAttentionParams& p, int32_t token) {
-  return p.window > 0 ? std::max<int64_t>(0, int64_t{p.positions[token]} - p.window + 1) : 0;
+  const int64_t position = p.positions[token];
+  const int64_t chunk_start = p.chunk > 0 ? position / p.chunk * p.chunk : 0;
+  return p.window > 0 ? std::max(chunk_start, position - p.window + 1) : chunk_start;
 }
 
 int32_t choose_tile_tokens(const PagedAttentionParams& p, int num_threads) {

@@ -2,16 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 
 #include "base/thread_pool.h"
 #include "cpu/activations.h"
 #include "cpu/aligned_buffer.h"
 #include "cpu/attention.h"
+#include "cpu/experts.h"
 #include "cpu/kernel_table.h"
 #include "cpu/packed_float.h"
 #include "cpu/packed_quantized.h"
+#include "cpu/recurrent.h"
 #include "cpu/rope_table.h"
+#include "ops/router.h"
 
 namespace headrace {
 namespace {
@@ -51,6 +55,16 @@ class CpuBackend final : public Backend {
   void rms_norm(const RmsNormParams& p) override {
     for_rows(p.num_tokens, [&](int64_t row) {
       kernels_.rms_norm_row(p.x + row * p.size, p.weight, p.size, p.eps, p.weight_offset, p.out + row * p.size);
+    });
+  }
+
+  void layer_norm(const LayerNormParams& p) override {
+    for_rows(p.num_tokens, [&](int64_t row) {
+      for (int64_t group = 0; group < p.groups; ++group) {
+        const int64_t at = (row * p.groups + group) * p.size, first = group * p.size;
+        kernels_.layer_norm_row(p.x + at, p.weight + first, p.bias == nullptr ? nullptr : p.bias + first, p.size, p.eps,
+                                p.out + at);
+      }
     });
   }
 
@@ -102,14 +116,19 @@ class CpuBackend final : public Backend {
     if (p.inv_freq != nullptr && p.num_tokens > 0) table = rope_.rows(p, pool_);
     for_rows(p.num_tokens, [&](int64_t row) {
       const auto prepare = [&](float* head, const float* norm) {
-        if (norm != nullptr) {
+        if (norm != nullptr && !p.norm_after_rotation) {
           kernels_.rms_norm_row(head, norm, head_dim, p.norm_eps, p.norm_weight_offset, head);
         }
         if (table.cosine != nullptr) {
           kernels_.rotate_head(head, table.cosine + row * half, table.sine + row * half, p.rotary_dim, p.interleaved);
         }
+        if (norm != nullptr && p.norm_after_rotation) {
+          kernels_.rms_norm_row(head, norm, head_dim, p.norm_eps, p.norm_weight_offset, head);
+        }
       };
-      for (int32_t h = 0; h < p.num_heads; ++h) prepare(p.q + (row * p.num_heads + h) * head_dim, p.q_norm);
+      float* q = p.q + row * p.num_heads * head_dim;
+      for (int32_t h = 0; h < p.num_heads; ++h) prepare(q + h * head_dim, p.q_norm);
+      if (p.q_scale != nullptr) kernels_.scale(p.q_scale[row], p.num_heads * head_dim, q);
       const int64_t slot = p.slots[row];
       std::byte* block = p.cache + static_cast<size_t>(slot / layout.block_size) * layout.block_bytes();
       for (int32_t h = 0; h < layout.num_kv_heads; ++h) {
@@ -127,7 +146,12 @@ class CpuBackend final : public Backend {
 
   void gated_activation(const GatedActivationParams& p) override {
     for_elements(p.num_elements, [&](int64_t at, int64_t count) {
-      kernels_.gated_activation(static_cast<int32_t>(p.activation), p.gate + at, p.up + at, count, p.out + at);
+      if (p.activation == Activation::kClampedSwish) {
+        kernels_.clamped_swish(p.limit, p.gate + at, p.up + at, count, p.out + at);
+        return;
+      }
+      kernels_.gated_activation(static_cast<int32_t>(p.activation), p.gate + at, p.up == nullptr ? nullptr : p.up + at,
+                                count, p.out + at);
     });
   }
 
@@ -135,9 +159,33 @@ class CpuBackend final : public Backend {
     for_elements(p.num_elements, [&](int64_t at, int64_t count) { kernels_.add(p.x + at, count, p.out + at); });
   }
 
+  void scale(const ScaleParams& p) override {
+    for_elements(p.num_elements, [&](int64_t at, int64_t count) { kernels_.scale(p.factor, count, p.x + at); });
+  }
+
   void softcap(const SoftcapParams& p) override {
     for_elements(p.num_elements, [&](int64_t at, int64_t count) { kernels_.softcap(p.cap, count, p.x + at); });
   }
+
+  void route(const RouteParams& p) override {
+    pool_.run((p.num_tokens + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {
+      route_rows(p, task * kRowsPerTask, std::min(p.num_tokens, (task + 1) * kRowsPerTask));
+    });
+  }
+  void experts(const ExpertsParams& p) override { experts_.run(p, pool_, kernels_); }
+  void head_linear(const HeadLinearParams& p) override { experts_.run(p, pool_, kernels_); }
+  void gate_rows(const GateRowsParams& p) override {
+    for_rows(p.num_tokens, [&](int64_t row) {
+      const double factor = 1.0 / (1.0 + std::exp(-static_cast<double>(p.gate[row])));
+      kernels_.scale(static_cast<float>(factor), p.size, p.x + row * p.size);
+    });
+  }
+
+  void causal_conv(const CausalConvParams& p) override { run_causal_conv(p, pool_, kernels_); }
+  void selective_scan(const SelectiveScanParams& p) override { run_selective_scan(p, pool_, kernels_); }
+  void linear_recurrence(const LinearRecurrenceParams& p) override { run_linear_recurrence(p, pool_, kernels_); }
+  void decay_gates(const DecayGatesParams& p) override { run_decay_gates(p, pool_, kernels_); }
+  void group_norm(const GroupNormParams& p) override { run_group_norm(p, pool_, kernels_); }
 
  private:
   template <class Function>
@@ -167,6 +215,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   RopeTable rope_;
   CpuAttention attention_;
+  CpuExperts experts_;
   AlignedBuffer tiles_;
   ActivationRows int8_rows_, int16_rows_;
 };

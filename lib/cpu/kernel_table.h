@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "cpu/kernels/quantized_kernels.h"
+#include "cpu/kernels/recurrent_spans.h"
 
 namespace headrace {
 
@@ -73,8 +74,13 @@ struct KernelTable {
   // One row of RmsNormParams.
   void (*rms_norm_row)(const float* x, const float* weight, int64_t size, float eps, float weight_offset, float* out);
 
-  // Elementwise, any count.
+  // One group of LayerNormParams; bias may be null.
+  void (*layer_norm_row)(const float* x, const float* weight, const float* bias, int64_t size, float eps, float* out);
+
+  // Elementwise, any count; up may be null.
   void (*gated_activation)(int32_t activation, const float* gate, const float* up, int64_t count, float* out);
+  // Activation::kClampedSwish; up is there.
+  void (*clamped_swish)(float limit, const float* gate, const float* up, int64_t count, float* out);
   void (*add)(const float* x, int64_t count, float* out);
   void (*scale)(float factor, int64_t count, float* x);
   void (*softcap)(float cap, int64_t count, float* x);
@@ -93,6 +99,13 @@ struct KernelTable {
                           float* sum, float* acc);
   // out [head_dim] = acc / sum.
   void (*attention_finish)(const float* acc, float sum, int32_t head_dim, float* out);
+
+  // The ops of tensor/recurrent_params.h, for rows of one sequence; states are updated in place.
+  void (*causal_conv)(const ConvSpan& span);
+  void (*selective_scan)(const ScanSpan& span);
+  void (*linear_recurrence)(const RecurrenceSpan& span);
+  void (*decay_gates)(const float* raw, const float* bias, const float* rate, float low, float high, int64_t count,
+                      float* decay, float* step);  // step may be null
 
   QuantizedKernels quantized;
 };

@@ -100,7 +100,7 @@ class PackedQuantized final : public CpuPackedWeight {
     task.y_stride = output.y_stride;
     task.num_columns = static_cast<int32_t>(std::min<int64_t>(kTaskColumns, rows_ - column));
     task.accumulate = output.accumulate;
-    task.scratch = q.workspace.as<uint8_t>() + static_cast<uint64_t>(thread) * q.workspace_bytes;
+    task.scratch = q.scratch + static_cast<uint64_t>(thread) * q.workspace_bytes;
     kernels.quantized.run_task(task);
   }
 

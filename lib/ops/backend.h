@@ -12,6 +12,8 @@
 #include "base/status.h"
 #include "tensor/dtype.h"
 #include "tensor/op_params.h"
+#include "tensor/recurrent_params.h"
+#include "tensor/router_params.h"
 
 namespace headrace {
 
@@ -50,6 +52,8 @@ class PackedWeight {
   virtual void decode_row(int64_t row, float* out) const = 0;
 };
 
+class OpProfile;
+
 // One device's ops. Thread rule: one op at a time per backend (it owns the thread pool); pack may not overlap ops.
 // Rows are independent in every op: row t of the output is a function of row t of the inputs (and of its sequence's
 // cache) alone, bit for bit, whatever the other rows, the number of threads or the number of rows.
@@ -58,17 +62,32 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;  // "reference", "cpu/avx2", ...
   virtual int num_threads() const = 0;
+  // Where the ops are recorded (ops/profiling_backend.h); null where they are not.
+  virtual OpProfile* profile() const { return nullptr; }
 
   virtual Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) = 0;
 
   virtual void embed(const EmbedParams& params) = 0;
   virtual void rms_norm(const RmsNormParams& params) = 0;
+  virtual void layer_norm(const LayerNormParams& params) = 0;
   virtual void linear(const LinearParams& params) = 0;
   virtual void rope_and_store_kv(const RopeStoreParams& params) = 0;
   virtual void paged_attention(const PagedAttentionParams& params) = 0;
   virtual void gated_activation(const GatedActivationParams& params) = 0;
   virtual void add(const AddParams& params) = 0;
+  virtual void scale(const ScaleParams& params) = 0;
   virtual void softcap(const SoftcapParams& params) = 0;
+
+  virtual void route(const RouteParams& params) = 0;
+  virtual void experts(const ExpertsParams& params) = 0;
+  virtual void head_linear(const HeadLinearParams& params) = 0;
+  virtual void gate_rows(const GateRowsParams& params) = 0;
+
+  virtual void causal_conv(const CausalConvParams& params) = 0;
+  virtual void selective_scan(const SelectiveScanParams& params) = 0;
+  virtual void linear_recurrence(const LinearRecurrenceParams& params) = 0;
+  virtual void decay_gates(const DecayGatesParams& params) = 0;
+  virtual void group_norm(const GroupNormParams& params) = 0;
 };
 
 // The scalar reference of every op, one thread, no instruction set beyond the baseline: float64 accumulation where the

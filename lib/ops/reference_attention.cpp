@@ -95,8 +95,10 @@ void normalize(float* head, int32_t size, const float* weight, float eps, float 
 }
 
 void rotate(const RopeStoreParams& p, int64_t token, float* head) {
+  const bool is_long = p.long_rows != nullptr && p.long_rows[token] != 0;
+  const float* inv_freq = is_long ? p.long_inv_freq : p.inv_freq;
   for (int32_t i = 0; i < p.rotary_dim / 2; ++i) {
-    const double angle = static_cast<double>(p.positions[token]) * static_cast<double>(p.inv_freq[i]);
+    const double angle = static_cast<double>(p.positions[token]) * static_cast<double>(inv_freq[i]);
     const double cosine = std::cos(angle) * static_cast<double>(p.attention_factor);
     const double sine = std::sin(angle) * static_cast<double>(p.attention_factor);
     float& first = head[p.interleaved ? 2 * i : i];
@@ -122,11 +124,20 @@ void reference_rope_and_store_kv(const RopeStoreParams& p) {
   const KvLayout& layout = p.layout;
   const int64_t head_dim = layout.head_dim;
   const auto prepare = [&](int64_t token, float* head, const float* norm) {
-    if (norm != nullptr) normalize(head, layout.head_dim, norm, p.norm_eps, p.norm_weight_offset);
+    const auto normalize_head = [&] {
+      if (norm != nullptr) normalize(head, layout.head_dim, norm, p.norm_eps, p.norm_weight_offset);
+    };
+    if (!p.norm_after_rotation) normalize_head();
     if (p.inv_freq != nullptr) rotate(p, token, head);
+    if (p.norm_after_rotation) normalize_head();
   };
   for (int64_t token = 0; token < p.num_tokens; ++token) {
-    for (int32_t h = 0; h < p.num_heads; ++h) prepare(token, p.q + (token * p.num_heads + h) * head_dim, p.q_norm);
+    for (int32_t h = 0; h < p.num_heads; ++h) {
+      float* q = p.q + (token * p.num_heads + h) * head_dim;
+      prepare(token, q, p.q_norm);
+      if (p.q_scale == nullptr) continue;
+      for (int64_t d = 0; d < head_dim; ++d) q[d] *= p.q_scale[token];
+    }
     const int64_t slot = p.slots[token];
     const int32_t offset = static_cast<int32_t>(slot % layout.block_size);
     std::byte* block = p.cache + static_cast<size_t>(slot / layout.block_size) * layout.block_bytes();
@@ -152,7 +163,8 @@ void reference_paged_attention(const PagedAttentionParams& p) {
   for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
     for (int32_t token = p.query_start[seq]; token < p.query_start[seq + 1]; ++token) {
       const int32_t last = p.positions[token];
-      const int32_t first = p.window > 0 ? std::max(0, last - p.window + 1) : 0;
+      const int32_t chunk_start = p.chunk > 0 ? last / p.chunk * p.chunk : 0;
+      const int32_t first = p.window > 0 ? std::max(chunk_start, last - p.window + 1) : chunk_start;
       for (int32_t h = 0; h < p.num_heads; ++h) {
         const size_t head_offset = static_cast<size_t>(h / group) * layout.head_bytes();
         const auto head_of = [&](int32_t position) {

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "ops/backend.h"
+#include "ops/router.h"
 #include "tensor/dequantize.h"
 
 namespace headrace {
@@ -38,6 +39,9 @@ double activate(Activation activation, double x) {
     case Activation::kGeluTanh: return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kGeluErf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
     case Activation::kRelu: break;
+    case Activation::kSigmoid: return 1.0 / (1.0 + std::exp(-x));
+    case Activation::kRelu2: return x < 0.0 ? 0.0 : x * x;
+    case Activation::kClampedSwish: return x / (1.0 + std::exp(-1.702 * x));
   }
   return x < 0.0 ? 0.0 : x;
 }
@@ -94,6 +98,26 @@ class ReferenceBackend final : public Backend {
     }
   }
 
+  void layer_norm(const LayerNormParams& p) override {
+    for (int64_t row = 0; row < p.num_tokens * p.groups; ++row) {
+      const float* x = p.x + row * p.size;
+      const int64_t first = row % p.groups * p.size;  // of the group's weight
+      double sum = 0.0, squares = 0.0;
+      for (int64_t i = 0; i < p.size; ++i) sum += static_cast<double>(x[i]);
+      const double mean = sum / static_cast<double>(p.size);
+      for (int64_t i = 0; i < p.size; ++i) {
+        const double difference = static_cast<double>(x[i]) - mean;
+        squares += difference * difference;
+      }
+      const double factor = 1.0 / std::sqrt(squares / static_cast<double>(p.size) + static_cast<double>(p.eps));
+      for (int64_t i = 0; i < p.size; ++i) {
+        const double bias = p.bias == nullptr ? 0.0 : static_cast<double>(p.bias[first + i]);
+        const double weight = static_cast<double>(p.weight[first + i]);
+        p.out[row * p.size + i] = static_cast<float>((static_cast<double>(x[i]) - mean) * factor * weight + bias);
+      }
+    }
+  }
+
   void linear(const LinearParams& p) override {
     std::vector<float> row(static_cast<size_t>(p.in_features));
     for (const LinearOutput& output : p.outputs) {
@@ -115,15 +139,14 @@ class ReferenceBackend final : public Backend {
   void rope_and_store_kv(const RopeStoreParams& p) override { reference_rope_and_store_kv(p); }
   void paged_attention(const PagedAttentionParams& p) override { reference_paged_attention(p); }
 
-  void gated_activation(const GatedActivationParams& p) override {
-    for (int64_t i = 0; i < p.num_elements; ++i) {
-      p.out[i] =
-          static_cast<float>(activate(p.activation, static_cast<double>(p.gate[i])) * static_cast<double>(p.up[i]));
-    }
-  }
+  void gated_activation(const GatedActivationParams& p) override { reference_gated_activation(p); }
 
   void add(const AddParams& p) override {
     for (int64_t i = 0; i < p.num_elements; ++i) p.out[i] += p.x[i];
+  }
+
+  void scale(const ScaleParams& p) override {
+    for (int64_t i = 0; i < p.num_elements; ++i) p.x[i] *= p.factor;
   }
 
   void softcap(const SoftcapParams& p) override {
@@ -132,9 +155,34 @@ class ReferenceBackend final : public Backend {
       p.x[i] = static_cast<float>(cap * std::tanh(static_cast<double>(p.x[i]) / cap));
     }
   }
+
+  void route(const RouteParams& p) override { route_rows(p, 0, p.num_tokens); }
+  void experts(const ExpertsParams& p) override { reference_experts(p); }
+  void head_linear(const HeadLinearParams& p) override { reference_head_linear(p); }
+  void gate_rows(const GateRowsParams& p) override { reference_gate_rows(p); }
+
+  void causal_conv(const CausalConvParams& p) override { reference_causal_conv(p); }
+  void selective_scan(const SelectiveScanParams& p) override { reference_selective_scan(p); }
+  void linear_recurrence(const LinearRecurrenceParams& p) override { reference_linear_recurrence(p); }
+  void decay_gates(const DecayGatesParams& p) override { reference_decay_gates(p); }
+  void group_norm(const GroupNormParams& p) override { reference_group_norm(p); }
 };
 
 }  // namespace
+
+void reference_gated_activation(const GatedActivationParams& p) {
+  const bool clamped = p.activation == Activation::kClampedSwish;
+  for (int64_t i = 0; i < p.num_elements; ++i) {
+    float gate = p.gate[i], up = p.up == nullptr ? 1.0f : p.up[i];
+    if (clamped) {
+      // The comparisons keep NaN.
+      gate = gate > p.limit ? p.limit : gate;
+      up = up > p.limit ? p.limit : up < -p.limit ? -p.limit : up;
+    }
+    const double factor = static_cast<double>(up) + (clamped ? 1.0 : 0.0);
+    p.out[i] = static_cast<float>(activate(p.activation, static_cast<double>(gate)) * factor);
+  }
+}
 
 std::unique_ptr<Backend> make_reference_backend() { return std::make_unique<ReferenceBackend>(); }
 

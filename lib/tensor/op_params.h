@@ -16,6 +16,10 @@ enum class Activation : int32_t {
   kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
   kGeluErf,   // 0.5 x (1 + erf(x / sqrt 2))
   kRelu,
+  kRelu2,         // max(x, 0)^2
+  kClampedSwish,  // x * sigmoid(1.702 x); with gate first cut to at most `limit`, up to [-limit, limit], and up + 1
+                  // for up (gpt-oss)
+  kSigmoid,
 };
 
 // out[t, :] = scale * table[token_ids[t], :]
@@ -36,6 +40,19 @@ struct RmsNormParams {
   float eps = 0.0f;
   float weight_offset = 0.0f;  // 1 where the checkpoint stores w - 1 (Gemma)
   float* out = nullptr;        // [num_tokens, size]
+};
+
+// out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias, over each group of `size` values. A row is
+// `groups` of them with a weight each. out may be x.
+struct LayerNormParams {
+  const float* x = nullptr;       // [num_tokens, groups, size]
+  const float* weight = nullptr;  // [groups, size]
+  const float* bias = nullptr;    // likewise, or null
+  int64_t num_tokens = 0;
+  int64_t size = 0;
+  int64_t groups = 1;
+  float eps = 0.0f;
+  float* out = nullptr;
 };
 
 // One product of a linear op: y = x W^T + bias, or y += ... with accumulate.
@@ -69,11 +86,16 @@ struct RopeStoreParams {
   const int32_t* positions = nullptr;  // [num_tokens]
   const float* inv_freq = nullptr;     // [rotary_dim / 2], radians per position; null: no rotation
   int32_t rotary_dim = 0;              // leading dims of a head that rotate
-  bool interleaved = false;            // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
-  float attention_factor = 1.0f;       // multiplies cos and sin (YaRN, long RoPE)
-  KvLayout layout;                     // num_kv_heads, head_dim and block_size come from here
-  std::byte* cache = nullptr;          // this layer's blocks [num_blocks][layout.block_bytes()]
-  const int64_t* slots = nullptr;      // [num_tokens] block_id * block_size + offset
+  bool norm_after_rotation = false;
+  const float* q_scale = nullptr;  // [num_tokens] multiplies a row's q in the end, or null
+  // Where both are given, rows t with long_rows[t] != 0 rotate by these frequencies instead.
+  const float* long_inv_freq = nullptr;  // [rotary_dim / 2]
+  const uint8_t* long_rows = nullptr;    // [num_tokens]
+  bool interleaved = false;              // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
+  float attention_factor = 1.0f;         // multiplies cos and sin (YaRN, long RoPE)
+  KvLayout layout;                       // num_kv_heads, head_dim and block_size come from here
+  std::byte* cache = nullptr;            // this layer's blocks [num_blocks][layout.block_bytes()]
+  const int64_t* slots = nullptr;        // [num_tokens] block_id * block_size + offset
 };
 
 // Causal attention of the batch's rows over the paged cache, keys and values of the rows already stored.
@@ -91,17 +113,19 @@ struct PagedAttentionParams {
   const std::byte* cache = nullptr;  // this layer's blocks
   float scale = 1.0f;
   int32_t window = 0;            // 0: unlimited
+  int32_t chunk = 0;             // c > 0: row p sees nothing before position p / c * c
   float logit_softcap = 0.0f;    // c > 0: scores become c * tanh(score / c)
   const float* sinks = nullptr;  // [num_heads] extra logit in each softmax's denominator, or null
 };
 
-// out = activation(gate) * up, elementwise; out may be gate.
+// out = activation(gate) * up, or activation(gate) where up is null, elementwise; out may be gate.
 struct GatedActivationParams {
   const float* gate = nullptr;  // [num_elements]
   const float* up = nullptr;
   int64_t num_elements = 0;
   Activation activation = Activation::kSilu;
   float* out = nullptr;
+  float limit = 0.0f;  // kClampedSwish
 };
 
 // out += x, elementwise.
@@ -109,6 +133,13 @@ struct AddParams {
   const float* x = nullptr;
   float* out = nullptr;
   int64_t num_elements = 0;
+};
+
+// x *= factor, in place.
+struct ScaleParams {
+  float* x = nullptr;
+  int64_t num_elements = 0;
+  float factor = 1.0f;
 };
 
 // x = cap * tanh(x / cap), in place.

@@ -35,9 +35,28 @@ struct GeluErf {
 struct Relu {
   HEADRACE_INLINE V16 apply(V16 x) { return max(zero(), x); }
 };
+struct Relu2 {
+  HEADRACE_INLINE V16 apply(V16 x) {
+    const V16 positive = max(zero(), x);
+    return mul(positive, positive);
+  }
+};
+
+struct Sigmoid {
+  HEADRACE_INLINE V16 apply(V16 x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
+};
+
+struct ClampedSwish {
+  HEADRACE_INLINE V16 apply(V16 x) { return div(x, add(set1(1.0f), exp(mul(set1(-1.702f), x)))); }
+};
 
 template <class Kind>
 void gate(const float* gate_values, const float* up, int64_t count, float* out) {
+  if (up == nullptr) {
+    map_pairs(
+        gate_values, gate_values, count, out, [](V16 g, V16) __attribute__((always_inline)) { return Kind::apply(g); });
+    return;
+  }
   map_pairs(
       gate_values, up, count, out, [](V16 g, V16 u) __attribute__((always_inline)) { return mul(Kind::apply(g), u); });
 }
@@ -50,8 +69,21 @@ void gated_activation(int32_t activation, const float* gate_values, const float*
     case 0: return gate<Silu>(gate_values, up, count, out);
     case 1: return gate<GeluTanh>(gate_values, up, count, out);
     case 2: return gate<GeluErf>(gate_values, up, count, out);
+    case 4: return gate<Relu2>(gate_values, up, count, out);
+    case 6: return gate<Sigmoid>(gate_values, up, count, out);
     default: return gate<Relu>(gate_values, up, count, out);
   }
+}
+
+// The comparisons keep NaN.
+void clamped_swish(float limit, const float* gate_values, const float* up, int64_t count, float* out) {
+  const V16 high = set1(limit), low = set1(-limit), one = set1(1.0f);
+  map_pairs(
+      gate_values, up, count, out, [=](V16 g, V16 u) __attribute__((always_inline)) {
+        const V16 cut_gate = select_less(high, g, high, g);
+        const V16 cut_up = select_less(u, low, low, select_less(high, u, high, u));
+        return mul(ClampedSwish::apply(cut_gate), add(cut_up, one));
+      });
 }
 
 void add(const float* x, int64_t count, float* out) {

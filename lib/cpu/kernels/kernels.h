@@ -18,7 +18,9 @@ static_assert(kTileRows <= kMostTileRows);
 void matmul_tile(PanelType type, const MatmulTile& tile);
 void widen(PanelType type, const void* src, float* dst, int64_t count);
 void rms_norm_row(const float* x, const float* weight, int64_t size, float eps, float weight_offset, float* out);
+void layer_norm_row(const float* x, const float* weight, const float* bias, int64_t size, float eps, float* out);
 void gated_activation(int32_t activation, const float* gate, const float* up, int64_t count, float* out);
+void clamped_swish(float limit, const float* gate, const float* up, int64_t count, float* out);
 void add(const float* x, int64_t count, float* out);
 void scale(float factor, int64_t count, float* x);
 void softcap(float cap, int64_t count, float* x);
@@ -30,5 +32,10 @@ void attention_split(const AttentionSplit& split);
 void attention_merge(float split_max, float split_sum, const float* split_acc, int32_t padded_dim, float* max,
                      float* sum, float* acc);
 void attention_finish(const float* acc, float sum, int32_t head_dim, float* out);
+void causal_conv(const ConvSpan& span);
+void selective_scan(const ScanSpan& span);
+void linear_recurrence(const RecurrenceSpan& span);
+void decay_gates(const float* raw, const float* bias, const float* rate, float low, float high, int64_t count,
+                 float* decay, float* step);
 
 }  // namespace headrace::HEADRACE_ISA_NAMESPACE

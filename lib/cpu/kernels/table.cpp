@@ -24,7 +24,9 @@ const KernelTable kKernelTable = {
     matmul_tile,
     widen,
     rms_norm_row,
+    layer_norm_row,
     gated_activation,
+    clamped_swish,
     add,
     scale,
     softcap,
@@ -34,6 +36,10 @@ const KernelTable kKernelTable = {
     attention_split,
     attention_merge,
     attention_finish,
+    causal_conv,
+    selective_scan,
+    linear_recurrence,
+    decay_gates,
     {kQuantizedTileRows, quantized_scratch_bytes, quantized_run_task, quantized_quantize_tile},
 };
 
