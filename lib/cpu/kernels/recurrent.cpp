@@ -1,0 +1,163 @@
+// Kernels that carry a state from row to row. Lanes are channels, or the columns of a head's state: each lane is a
+// recurrence of its own, so that no cut of rows, channels or columns changes a bit.
+#include "cpu/kernels/functions.h"
+#include "cpu/kernels/kernels.h"
+
+namespace headrace::HEADRACE_ISA_NAMESPACE {
+namespace {
+
+HEADRACE_INLINE V16 load_lanes(const float* p, int64_t lanes) {
+  return lanes == kPanel ? load(p) : load_partial(p, lanes);
+}
+HEADRACE_INLINE void store_lanes(float* p, V16 a, int64_t lanes) {
+  if (lanes == kPanel) {
+    store(p, a);
+  } else {
+    store_partial(p, a, lanes);
+  }
+}
+
+HEADRACE_INLINE V16 silu(V16 x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
+
+// ln(1 + e^x), relative error at most 3e-7: max(x, 0) + 2 artanh(e / (2 + e)) with e = e^-|x|.
+HEADRACE_INLINE V16 softplus(V16 x) {
+  const V16 e = exp(sub(zero(), abs(x)));
+  const V16 s = div(e, add(e, set1(2.0f)));  // at most 1/3
+  const V16 z = mul(s, s);
+  V16 p = set1(2.0f / 15);
+  p = fma(p, z, set1(2.0f / 13));
+  p = fma(p, z, set1(2.0f / 11));
+  p = fma(p, z, set1(2.0f / 9));
+  p = fma(p, z, set1(2.0f / 7));
+  p = fma(p, z, set1(2.0f / 5));
+  p = fma(p, z, set1(2.0f / 3));
+  const V16 near = fma(mul(p, z), s, add(s, s));
+  return add(max(zero(), x), near);
+}
+
+// One head's state in `count` vectors of columns.
+template <int count>
+HEADRACE_INLINE void recur(const RecurrenceSpan& a, int64_t column, int64_t lanes) {
+  for (int64_t t = 0; t < a.num_rows; ++t) {
+    const float* q = a.q + t * a.q_stride;
+    const float* k = a.k + t * a.k_stride;
+    const float* decay = a.decay + t * a.decay_stride;
+    V16 v[count], u[count], sum[count];
+    HEADRACE_UNROLL
+    for (int j = 0; j < count; ++j) {
+      v[j] = load_lanes(a.v + t * a.v_stride + column + j * kPanel, lanes);
+      u[j] = v[j];
+      sum[j] = zero();
+    }
+    const V16 step = set1(a.step == nullptr ? 1.0f : a.step[t * a.step_stride]);
+    V16 factor = set1(decay[0]);
+    float* s = a.state + column;
+    if (a.delta) {
+      for (int64_t i = 0; i < a.key_dim; ++i) {
+        if (a.channel_decay) factor = set1(decay[i]);
+        const V16 minus_k = set1(-k[i]);
+        HEADRACE_UNROLL
+        for (int j = 0; j < count; ++j) {
+          float* at = s + i * a.value_dim + j * kPanel;
+          const V16 value = mul(load_lanes(at, lanes), factor);
+          store_lanes(at, value, lanes);
+          u[j] = fma(value, minus_k, u[j]);
+        }
+      }
+      factor = set1(1.0f);
+    }
+    HEADRACE_UNROLL
+    for (int j = 0; j < count; ++j) u[j] = mul(u[j], step);
+    for (int64_t i = 0; i < a.key_dim; ++i) {
+      if (a.channel_decay && !a.delta) factor = set1(decay[i]);
+      const V16 key = set1(k[i]), query = set1(q[i]);
+      HEADRACE_UNROLL
+      for (int j = 0; j < count; ++j) {
+        float* at = s + i * a.value_dim + j * kPanel;
+        V16 value = load_lanes(at, lanes);
+        if (!a.delta) value = mul(value, factor);
+        value = fma(key, u[j], value);
+        store_lanes(at, value, lanes);
+        sum[j] = fma(value, query, sum[j]);
+      }
+    }
+    HEADRACE_UNROLL
+    for (int j = 0; j < count; ++j) {
+      V16 out = mul(sum[j], set1(a.scale));
+      if (a.has_skip) out = fma(v[j], set1(a.skip), out);
+      store_lanes(a.out + t * a.out_stride + column + j * kPanel, out, lanes);
+    }
+  }
+}
+
+}  // namespace
+
+void causal_conv(const ConvSpan& a) {
+  const int64_t past = a.kernel - 1;
+  for (int64_t c = 0; c < a.channels; c += kPanel) {
+    const int64_t lanes = a.channels - c < kPanel ? a.channels - c : kPanel;
+    V16 window[kMostConvWindow], weight[kMostConvWindow];
+    for (int64_t k = 0; k < past; ++k) window[k] = load_lanes(a.state + k * a.state_stride + c, lanes);
+    for (int64_t k = 0; k <= past; ++k) weight[k] = load_lanes(a.weight + k * a.weight_stride + c, lanes);
+    const V16 bias = a.bias == nullptr ? zero() : load_lanes(a.bias + c, lanes);
+    for (int64_t t = 0; t < a.num_rows; ++t) {
+      V16 u = load_lanes(a.x + t * a.stride + c, lanes);
+      if (a.gate_in != nullptr) u = mul(u, load_lanes(a.gate_in + t * a.stride + c, lanes));
+      V16 sum = bias;
+      for (int64_t k = 0; k < past; ++k) sum = fma(weight[k], window[k], sum);
+      sum = fma(weight[past], u, sum);
+      if (a.silu) sum = silu(sum);
+      if (a.gate_out != nullptr) sum = mul(sum, load_lanes(a.gate_out + t * a.stride + c, lanes));
+      store_lanes(a.out + t * a.out_stride + c, sum, lanes);
+      for (int64_t k = 0; k + 1 < past; ++k) window[k] = window[k + 1];
+      window[past - 1] = u;
+    }
+    for (int64_t k = 0; k < past; ++k) store_lanes(a.state + k * a.state_stride + c, window[k], lanes);
+  }
+}
+
+void selective_scan(const ScanSpan& a) {
+  for (int64_t c = 0; c < a.channels; c += kPanel) {
+    const int64_t lanes = a.channels - c < kPanel ? a.channels - c : kPanel;
+    const V16 skip = load_lanes(a.skip + c, lanes);
+    for (int64_t t = 0; t < a.num_rows; ++t) {
+      const V16 x = load_lanes(a.x + t * a.x_stride + c, lanes);
+      const V16 dt = softplus(load_lanes(a.step + t * a.step_stride + c, lanes));
+      const V16 dtx = mul(dt, x);
+      const float* b = a.b + t * a.bc_stride;
+      const float* weights = a.c + t * a.bc_stride;
+      V16 sum = zero();
+      for (int64_t n = 0; n < a.state_size; ++n) {
+        float* at = a.state + n * a.state_stride + c;
+        const V16 decay = exp(mul(dt, load_lanes(a.rate + n * a.state_stride + c, lanes)));
+        const V16 value = fma(dtx, set1(b[n]), mul(load_lanes(at, lanes), decay));
+        store_lanes(at, value, lanes);
+        sum = fma(value, set1(weights[n]), sum);
+      }
+      sum = fma(skip, x, sum);
+      const V16 gate = load_lanes(a.gate + t * a.gate_stride + c, lanes);
+      store_lanes(a.out + t * a.out_stride + c, mul(sum, silu(gate)), lanes);
+    }
+  }
+}
+
+void linear_recurrence(const RecurrenceSpan& span) {
+  int64_t column = 0;
+  for (; column + 4 * kPanel <= span.columns; column += 4 * kPanel) recur<4>(span, column, kPanel);
+  for (; column + kPanel <= span.columns; column += kPanel) recur<1>(span, column, kPanel);
+  if (column < span.columns) recur<1>(span, column, span.columns - column);
+}
+
+void decay_gates(const float* raw, const float* bias, const float* rate, float low, float high, int64_t count,
+                 float* decay, float* step) {
+  for (int64_t i = 0; i < count; i += kPanel) {
+    const int64_t lanes = count - i < kPanel ? count - i : kPanel;
+    const V16 positive = softplus(add(load_lanes(raw + i, lanes), load_lanes(bias + i, lanes)));
+    // NaN passes through: the second operand wins.
+    const V16 dt = min(set1(high), max(set1(low), positive));
+    store_lanes(decay + i, exp(mul(load_lanes(rate + i, lanes), dt)), lanes);
+    if (step != nullptr) store_lanes(step + i, dt, lanes);
+  }
+}
+
+}  // namespace headrace::HEADRACE_ISA_NAMESPACE
