@@ -187,6 +187,14 @@ class CpuBackend final : public Backend {
   void decay_gates(const DecayGatesParams& p) override { run_decay_gates(p, pool_, kernels_); }
   void group_norm(const GroupNormParams& p) override { run_group_norm(p, pool_, kernels_); }
 
+  void logit_stats(const LogitStatsParams& p) override {
+    pool_.run(p.num_rows, [&](int64_t row, int) {
+      LogitStats& out = p.out[row];
+      const double sum = kernels_.logit_sum(p.logits + row * p.vocab_size, p.vocab_size, &out.max, &out.argmax);
+      out.log_sum = static_cast<float>(std::log(sum));
+    });
+  }
+
  private:
   template <class Function>
   void for_rows(int64_t num_rows, const Function& function) {

@@ -84,6 +84,9 @@ struct KernelTable {
   void (*add)(const float* x, int64_t count, float* out);
   void (*scale)(float factor, int64_t count, float* x);
   void (*softcap)(float cap, int64_t count, float* x);
+  // sum e^(logit - max) of count >= 1 logits, max and the first id that has it. NaN for a row with a NaN or +inf, or
+  // without a finite value; what the pointers get means nothing then.
+  double (*logit_sum)(const float* logits, int64_t count, float* highest_logit, int32_t* argmax);
 
   // Rotates one head by cos and sin [rotary_dim / 2].
   void (*rotate_head)(float* head, const float* cosine, const float* sine, int32_t rotary_dim, bool interleaved);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/session.h"
+#include "sampling/sampler.h"
 
 namespace headrace::engine {
 
@@ -25,6 +26,13 @@ bool EngineModel::shed_idle_session(const KvCache& kv_cache) const {
   std::sort(candidates.begin(), candidates.end(),
             [](const auto& a, const auto& b) { return a->last_used() < b->last_used(); });
   return std::any_of(candidates.begin(), candidates.end(), [](const auto& session) { return session->shed(); });
+}
+
+void StepExecutor::logit_stats(const LogitStatsParams& params) {
+  const auto size = static_cast<size_t>(params.vocab_size);
+  for (int64_t row = 0; row < params.num_rows; ++row) {
+    params.out[row] = headrace::logit_stats({params.logits + row * params.vocab_size, size});
+  }
 }
 
 Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options) {

@@ -12,6 +12,7 @@
 #include "engine/engine_options.h"
 #include "kv/kv_cache.h"
 #include "model/batch.h"
+#include "tensor/op_params.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -40,6 +41,8 @@ class StepExecutor {
   // Runs the batch: writes keys and values to the batch's slots and logits [logits_rows, vocab_size] float32 (null when
   // no row is wanted). Row t depends on its own sequence alone. After a failure the slots hold anything.
   virtual Status run(const Batch& batch, KvCache& kv_cache, float* logits) = 0;
+  // Sums up each of the rows that run wrote.
+  virtual void logit_stats(const LogitStatsParams& params);
 };
 
 // A model as sessions and schedulers see it. Immutable but for the list of sessions; shared by all that use it.

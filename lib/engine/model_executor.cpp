@@ -31,6 +31,11 @@ class ModelExecutor : public StepExecutor {
     return forward_.run(batch, kv_cache, logits);
   }
 
+  void logit_stats(const LogitStatsParams& params) override {
+    const std::lock_guard lock(mutex_);
+    backend_->logit_stats(params);
+  }
+
  private:
   const std::shared_ptr<const Model> model_;
   const std::shared_ptr<Backend> backend_;

@@ -293,9 +293,12 @@ void StepLoop::run_batch() {
   build_batch();
   const auto vocab_size = static_cast<size_t>(model_->executor->vocab_size());
   logits_.resize(batch_.logits_rows.size() * vocab_size);
+  logit_stats_.resize(batch_.logits_rows.size());
   const Status status = model_->executor->run(batch_, *kv_cache_, logits_.empty() ? nullptr : logits_.data());
   ++stats_.num_steps;
   if (!status.ok()) return recover(status);
+  model_->executor->logit_stats({logits_.data(), static_cast<int64_t>(batch_.logits_rows.size()),
+                                 static_cast<int64_t>(vocab_size), logit_stats_.data()});
   for (const Entry& entry : entries_) {
     // A failure of one sample ends its siblings.
     const bool there = std::find(running_.begin(), running_.end(), entry.sample) != running_.end();
@@ -316,8 +319,12 @@ void StepLoop::commit(const Entry& entry) {
   const auto vocab_size = static_cast<size_t>(model_->executor->vocab_size());
   const std::span<float> rows(logits_.data() + entry.first_logits * vocab_size,
                               static_cast<size_t>(entry.grant.num_logits_rows) * vocab_size);
+  const auto stats =
+      std::span(logit_stats_).subspan(entry.first_logits, static_cast<size_t>(entry.grant.num_logits_rows));
+  const auto doubtful = [](const LogitStats& row) { return std::isnan(row.log_sum); };
   // Infinity is allowed downwards only: a model may exclude a token, not promise one.
-  if (std::any_of(rows.begin(), rows.end(), [](float x) { return std::isnan(x) || x == INFINITY; })) {
+  if (std::any_of(stats.begin(), stats.end(), doubtful) &&
+      std::any_of(rows.begin(), rows.end(), [](float x) { return std::isnan(x) || x == INFINITY; })) {
     kv_cache_->rewind(sequence.kv, entry.start);
     return fail(request, internal_error("logits", "the model gave values that are not finite at position {}",
                                         entry.start + entry.grant.num_rows - 1));
@@ -332,10 +339,10 @@ void StepLoop::commit(const Entry& entry) {
   if (end < sequence.size()) return;
   std::span<float> last = rows.last(vocab_size);
   if (request.samples.size() < request.params.n) {
-    draw_first(sample, last);
+    draw_first(sample, last, stats.back());
   } else {
     if (!request.prompt_sent) emit_prompt(request);
-    draw(sample, last);
+    draw(sample, last, stats.back());
   }
 }
 
@@ -348,10 +355,11 @@ Status StepLoop::score_prompt(const Entry& entry) {
   for (int64_t i = 0; i < entry.grant.num_logits_rows; ++i) {
     const int64_t position = end - entry.grant.num_logits_rows + i;
     if (position + 1 >= sequence.prompt_size) break;
-    const float* row = logits_.data() + (entry.first_logits + static_cast<size_t>(i)) * vocab_size;
-    HEADRACE_ASSIGN_OR_RETURN(SampledToken score,
-                              score_token({row, vocab_size}, sequence.token_ids[static_cast<size_t>(position + 1)],
-                                          sample.request.params.num_prompt_logprobs));
+    const size_t index = entry.first_logits + static_cast<size_t>(i);
+    const float* row = logits_.data() + index * vocab_size;
+    HEADRACE_ASSIGN_OR_RETURN(SampledToken score, score_token({row, vocab_size}, logit_stats_[index],
+                                                              sequence.token_ids[static_cast<size_t>(position + 1)],
+                                                              sample.request.params.num_prompt_logprobs));
     sample.request.prompt_scores.push_back(std::move(score));
     sequence.first_logits_row = position + 1;
   }
@@ -360,7 +368,7 @@ Status StepLoop::score_prompt(const Entry& entry) {
 }
 
 // The prompt is computed: the other samples share its blocks from here on, and all draw from the same logits.
-void StepLoop::draw_first(Sample& root, std::span<float> row) {
+void StepLoop::draw_first(Sample& root, std::span<float> row, const LogitStats& stats) {
   LiveRequest& request = root.request;
   emit_prompt(request);
   running_.reserve(running_.size() + request.params.n);
@@ -375,19 +383,20 @@ void StepLoop::draw_first(Sample& root, std::span<float> row) {
   root.sequence.slots = 1;
   for (const auto& sample : request.samples) {
     row_.assign(row.begin(), row.end());
-    if (!draw(*sample, row_)) return;
+    if (!draw(*sample, row_, stats)) return;
   }
 }
 
 // False when the request failed, and is gone.
-bool StepLoop::draw(Sample& sample, std::span<float> row) {
+bool StepLoop::draw(Sample& sample, std::span<float> row, const LogitStats& stats) {
   LiveRequest& request = sample.request;
   schedule::Sequence& sequence = sample.sequence;
   const RequestParams& params = request.params;
   const int64_t position = sequence.num_output();
   std::span<const int32_t> banned;
   if (position < params.min_tokens) banned = request.end_ids;
-  auto drawn = request.sampler.sample(row, sample.history, banned, sample.index, static_cast<uint64_t>(position));
+  auto drawn =
+      request.sampler.sample(row, stats, sample.history, banned, sample.index, static_cast<uint64_t>(position));
   if (!drawn.ok()) {
     fail(request, drawn.status());
     return false;

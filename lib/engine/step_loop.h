@@ -63,8 +63,8 @@ class StepLoop {
   void run_batch();
   void commit(const Entry& entry);
   Status score_prompt(const Entry& entry);
-  void draw_first(Sample& root, std::span<float> row);
-  bool draw(Sample& sample, std::span<float> row);
+  void draw_first(Sample& root, std::span<float> row, const LogitStats& stats);
+  bool draw(Sample& sample, std::span<float> row, const LogitStats& stats);
 
   void emit(Event event, const LiveRequest& request, uint32_t index);
   void emit_text(Sample& sample);
@@ -93,6 +93,7 @@ class StepLoop {
   std::vector<Entry> entries_;  // of the step being made
   Batch batch_;
   std::vector<float> logits_;
+  std::vector<LogitStats> logit_stats_;  // of the rows of logits_
   std::vector<float> row_;
   std::list<std::shared_ptr<const Event>> events_;
   std::vector<std::shared_ptr<LiveRequest>> ended_;  // in this step; references to them are still around

@@ -88,6 +88,7 @@ class Backend {
   virtual void linear_recurrence(const LinearRecurrenceParams& params) = 0;
   virtual void decay_gates(const DecayGatesParams& params) = 0;
   virtual void group_norm(const GroupNormParams& params) = 0;
+  virtual void logit_stats(const LogitStatsParams& params) = 0;
 };
 
 // The scalar reference of every op, one thread, no instruction set beyond the baseline: float64 accumulation where the

@@ -65,11 +65,12 @@ double sum_of(std::span<const double> weights) {
   return sum;
 }
 
-Result<Distribution> distribution_of(std::span<const float> logits) {
-  HEADRACE_ASSIGN_OR_RETURN(const float max, highest(logits));
-  double sum = 0;
-  visit_weights(logits, max, 1.0, [&](size_t, std::span<const double> weights) { sum += sum_of(weights); });
-  return Distribution{max, std::log(sum)};
+Result<Distribution> distribution_of(std::span<const float> logits, const LogitStats& stats) {
+  if (std::isnan(stats.log_sum)) {
+    HEADRACE_RETURN_IF_ERROR(highest(logits).status());
+    return invalid_argument("logits", "their sum is not a number");
+  }
+  return Distribution{stats.max, stats.log_sum};
 }
 
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, const Distribution& d, int32_t count) {
@@ -98,6 +99,8 @@ class Adjuster {
     changed_.emplace_back(id, logit);
     logit = change(logit);
   }
+
+  bool changed() const { return !changed_.empty(); }
 
   float original(int32_t id) const {
     for (const auto& [changed, logit] : changed_) {
@@ -300,17 +303,21 @@ Status SamplingParams::validate(int32_t vocab_size) const {
 
 Sampler::Sampler(SamplingParams params) : params_(std::move(params)) {}
 
-Result<SampledToken> Sampler::sample(std::span<float> logits, const TokenHistory& history,
+Result<SampledToken> Sampler::sample(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
                                      std::span<const int32_t> banned, uint32_t sample_index, uint64_t position) const {
-  HEADRACE_ASSIGN_OR_RETURN(const Distribution distribution, distribution_of(logits));
+  HEADRACE_ASSIGN_OR_RETURN(const Distribution distribution, distribution_of(logits, stats));
   SampledToken sampled;
   sampled.top_logprobs = top_logprobs(logits, distribution, params_.num_logprobs);
 
   Adjuster adjuster(logits);
   adjust(adjuster, params_, history, banned);
-  HEADRACE_ASSIGN_OR_RETURN(const float max, highest(logits));
+  float max = stats.max;
+  if (adjuster.changed()) {
+    HEADRACE_ASSIGN_OR_RETURN(max, highest(logits));
+  }
   if (params_.temperature == 0.0f) {
-    sampled.token_id = static_cast<int32_t>(std::ranges::find(logits, max) - logits.begin());
+    sampled.token_id =
+        adjuster.changed() ? static_cast<int32_t>(std::ranges::find(logits, max) - logits.begin()) : stats.argmax;
   } else {
     const double uniform = uniform_draw(params_.seed, sample_index, position);
     const bool cuts = params_.top_k > 0 && static_cast<size_t>(params_.top_k) < logits.size();
@@ -328,13 +335,23 @@ Result<SampledToken> Sampler::sample(std::span<float> logits, const TokenHistory
   return sampled;
 }
 
-Result<SampledToken> score_token(std::span<const float> logits, int32_t token_id, int32_t num_logprobs) {
+Result<SampledToken> score_token(std::span<const float> logits, const LogitStats& stats, int32_t token_id,
+                                 int32_t num_logprobs) {
   if (token_id < 0 || static_cast<size_t>(token_id) >= logits.size()) {
     return invalid_argument("token_id", "{} is not in [0, {})", token_id, logits.size());
   }
-  HEADRACE_ASSIGN_OR_RETURN(const Distribution distribution, distribution_of(logits));
+  HEADRACE_ASSIGN_OR_RETURN(const Distribution distribution, distribution_of(logits, stats));
   return SampledToken{token_id, distribution.logprob(logits[static_cast<size_t>(token_id)]),
                       top_logprobs(logits, distribution, num_logprobs)};
+}
+
+LogitStats logit_stats(std::span<const float> logits) {
+  const auto max = highest(logits);
+  if (!max.ok()) return {0.0f, 0, std::numeric_limits<float>::quiet_NaN()};
+  double sum = 0;
+  visit_weights(logits, *max, 1.0, [&](size_t, std::span<const double> weights) { sum += sum_of(weights); });
+  const auto argmax = std::ranges::find(logits, *max) - logits.begin();
+  return {*max, static_cast<int32_t>(argmax), static_cast<float>(std::log(sum))};
 }
 
 }  // namespace headrace

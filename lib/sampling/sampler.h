@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "tensor/op_params.h"
 
 namespace headrace {
 
@@ -71,8 +72,9 @@ class Sampler {
   // depend on what shares the batch. The draw inverts the cumulative distribution in the order of ids; equal
   // logits give the equal token on every machine. kInvalidArgument for NaN or +inf logits, and when no token
   // has finite probability.
-  Result<SampledToken> sample(std::span<float> logits, const TokenHistory& history, std::span<const int32_t> banned,
-                              uint32_t sample_index, uint64_t position) const;
+  // stats: of the logits as they come; log probabilities are rounded as it is.
+  Result<SampledToken> sample(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
+                              std::span<const int32_t> banned, uint32_t sample_index, uint64_t position) const;
 
  private:
   SamplingParams params_;
@@ -80,6 +82,10 @@ class Sampler {
 
 // log softmax(logits)[token_id] and the num_logprobs most likely; for prompt logprobs. logits are left alone.
 // kInvalidArgument for an id outside the vocabulary, NaN or +inf logits, or none that is finite.
-Result<SampledToken> score_token(std::span<const float> logits, int32_t token_id, int32_t num_logprobs);
+Result<SampledToken> score_token(std::span<const float> logits, const LogitStats& stats, int32_t token_id,
+                                 int32_t num_logprobs);
+
+// The stats of one row in double precision, for where no backend is at hand.
+LogitStats logit_stats(std::span<const float> logits);
 
 }  // namespace headrace

@@ -149,4 +149,19 @@ struct SoftcapParams {
   float cap = 0.0f;
 };
 
+// What sampling needs of a row of logits. log_sum = log sum e^(logit - max), NaN for a row with a NaN or +inf, or
+// without a finite value; max and argmax mean nothing then.
+struct LogitStats {
+  float max = 0.0f;
+  int32_t argmax = 0;  // of equal logits the first
+  float log_sum = 0.0f;
+};
+
+struct LogitStatsParams {
+  const float* logits = nullptr;  // [num_rows, vocab_size]
+  int64_t num_rows = 0;
+  int64_t vocab_size = 0;
+  LogitStats* out = nullptr;  // [num_rows]
+};
+
 }  // namespace headrace

@@ -179,7 +179,10 @@ void check_scheduler(const Case& c, const ModelHandle& model, const std::vector<
   const Scores alone = run_all(*scheduler)[id];
   REQUIRE(alone.logprobs.size() == prompt.size() + static_cast<size_t>(c.num_output));
   for (size_t i = 1; i < prompt.size(); ++i) {
-    const auto score = score_token({expected.data() + (i - 1) * vocab_size, vocab_size}, prompt[i], 5);
+    const std::span<const float> row(expected.data() + (i - 1) * vocab_size, vocab_size);
+    LogitStats stats;
+    model->executor->logit_stats({row.data(), 1, static_cast<int64_t>(vocab_size), &stats});
+    const auto score = score_token(row, stats, prompt[i], 5);
     REQUIRE(score.ok());
     REQUIRE(same_bits({&score->logprob, 1}, {&alone.logprobs[i], 1}));
   }

@@ -24,6 +24,7 @@ void clamped_swish(float limit, const float* gate, const float* up, int64_t coun
 void add(const float* x, int64_t count, float* out);
 void scale(float factor, int64_t count, float* x);
 void softcap(float cap, int64_t count, float* x);
+double logit_sum(const float* logits, int64_t count, float* highest_logit, int32_t* argmax);
 void rotate_head(float* head, const float* cosine, const float* sine, int32_t rotary_dim, bool interleaved);
 void store_kv(int32_t kv_dtype, const float* key, const float* value, int32_t head_dim, int32_t block_size,
               int32_t offset, uint8_t* key_bytes, uint8_t* value_bytes);

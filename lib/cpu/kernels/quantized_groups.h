@@ -15,10 +15,8 @@ HEADRACE_INLINE constexpr int64_t lane_step(int v, int64_t strip, int64_t unit) 
 constexpr int64_t kStripFloats = (int64_t)sizeof(UnpackedStrip) / 4;
 
 // Weights are read once and in order, faster than the hardware looks ahead.
-constexpr uintptr_t kAheadBytes = 4096;
-HEADRACE_INLINE void fetch_ahead(const uint8_t* at) {
-  _mm_prefetch((const char*)((uintptr_t)at + kAheadBytes), _MM_HINT_T0);
-}
+constexpr int64_t kAheadBytes = 4096;
+HEADRACE_INLINE void fetch_ahead(const uint8_t* at) { fetch(at + kAheadBytes); }
 
 #if HEADRACE_ISA_LEVEL == 2
 HEADRACE_INLINE IntVec bits_and(IntVec a, IntVec b) { return _mm512_and_si512(a, b); }

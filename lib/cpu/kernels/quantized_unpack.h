@@ -1,6 +1,8 @@
 // Unpacking records of a strip into codes and float scales.
 #pragma once
 
+#include <immintrin.h>
+
 #include "cpu/kernels/isa.h"
 #include "cpu/kernels/quantized_kernels.h"
 
@@ -16,6 +18,9 @@ struct alignas(64) UnpackedStrip {
 // Unpacks num_records records of a strip from `record` on, skipping the pair's other strip; they fit into a chunk. On AVX-512 signed codes are stored with 128
 // added, since its dot product wants unsigned weights.
 void unpack_records(const QuantizedLayout& layout, const uint8_t* record, int64_t num_records, UnpackedStrip* out);
+
+// Asks for a line of weights that may lie beyond their end.
+HEADRACE_INLINE void fetch(const uint8_t* at) { _mm_prefetch((const char*)at, _MM_HINT_T0); }
 
 // What signed bytes are stored XORed with.
 #if HEADRACE_ISA_LEVEL == 2

@@ -30,6 +30,7 @@ const KernelTable kKernelTable = {
     add,
     scale,
     softcap,
+    logit_sum,
     rotate_head,
     store_kv,
     attention_scratch_floats,
