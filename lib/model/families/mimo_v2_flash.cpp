@@ -1,0 +1,102 @@
+// MiMo-V2-Flash: windowed layers with sinks and twice the KV heads, values narrower than keys, part of each head
+// rotates, DeepSeek-V3's router without shared experts. Reference: transformers models/mimo_v2_flash.
+#include "model/families/moe_decoder.h"
+
+namespace headrace {
+
+namespace {
+
+constexpr std::string_view kOwnKeys[] = {
+    "attention_bias",
+    "attention_value_scale",
+    "layer_types",
+    "mlp_layer_types",
+    "moe_intermediate_size",
+    "n_group",
+    "n_routed_experts",
+    "norm_topk_prob",
+    "num_experts_per_tok",
+    "routed_scaling_factor",
+    "sliding_window",
+    "topk_group",
+    "v_head_dim",
+};
+constexpr double kPartial = 0.334;
+constexpr int64_t kPattern = 6;  // without layer_types: the first layer and every sixth see everything
+
+Result<RopeSpec> read_layer_rope(const ConfigReader& ropes, const char* type, double theta, const ModelSpec& spec,
+                                 int32_t head_dim) {
+  HEADRACE_ASSIGN_OR_RETURN(const ConfigReader own, ropes.object(type));
+  HEADRACE_ASSIGN_OR_RETURN(const RopeConfig rope,
+                            read_rope_parameters(own, theta, spec.max_position_embeddings, kPartial));
+  auto out = make_rope(rope.theta, static_cast<int32_t>(head_dim * rope.partial), rope.scaling);
+  if (!out.ok()) return out.status().within(ropes.place_of(type));
+  return out;
+}
+
+Result<ModelSpec> mimo_from_config(const ConfigReader& config, const TensorFile&) {
+  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  DenseDefaults defaults;
+  defaults.num_kv_heads = 4;
+  defaults.head_dim = 192;
+  defaults.max_position_embeddings = 131072;
+  defaults.norm_eps = 1e-5;
+  defaults.experts = true;
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_config(config, defaults));
+  spec.architecture = "mimo_v2_flash";
+  const int32_t head_dim = gqa(spec.layers[0]).head_dim;
+  HEADRACE_ASSIGN_OR_RETURN(const ConfigReader ropes, config.object("rope_parameters"));
+  HEADRACE_ASSIGN_OR_RETURN(const RopeSpec full, read_layer_rope(ropes, "full_attention", 5e6, spec, head_dim));
+  HEADRACE_ASSIGN_OR_RETURN(const RopeSpec local, read_layer_rope(ropes, "sliding_attention", 1e4, spec, head_dim));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t v_dim, config.integer_or("v_head_dim", 1, head_dim, 128));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t window, config.integer_or("sliding_window", 1, 1 << 28, 129));
+  HEADRACE_ASSIGN_OR_RETURN(const bool bias, config.boolean_or("attention_bias", false));
+  const double default_scale = config.contains_null("attention_value_scale") ? 1.0 : 0.707;
+  HEADRACE_ASSIGN_OR_RETURN(const double value_scale, config.number_or("attention_value_scale", default_scale));
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<bool> windowed, read_layer_types(config, spec.layers.size()));
+  const GroupedExpertDefaults expert_defaults{256, 8, 2048, 0};
+  HEADRACE_ASSIGN_OR_RETURN(const MixtureOfExperts moe, read_grouped_experts(config, expert_defaults));
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    GqaAttention& attention = gqa(spec.layers[i]);
+    const bool slides = windowed.empty() ? i != 0 && (static_cast<int64_t>(i) + 1) % kPattern != 0 : bool{windowed[i]};
+    attention.rope = slides ? local : full;
+    attention.window = slides ? static_cast<int32_t>(window) : 0;
+    attention.sinks = slides;
+    if (slides) attention.num_kv_heads *= 2;
+    attention.v_dim = static_cast<int32_t>(v_dim);
+    attention.value_scale = static_cast<float>(value_scale);
+    attention.qkv_bias = bias;
+    dense(spec.layers[i]).activation = moe.activation;
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<bool> sparse, read_sparse_layers(config, spec.layers.size(), 1));
+  set_experts(spec, moe, [&](size_t layer) { return sparse[layer]; });
+  return spec;
+}
+
+constexpr NamePair kLayer[] = {
+    {"q_proj", "self_attn.q_proj"},
+    {"k_proj", "self_attn.k_proj"},
+    {"v_proj", "self_attn.v_proj"},
+    {"o_proj", "self_attn.o_proj"},
+    {"sinks.weight", "self_attn.attention_sink_bias"},
+    {"gate_proj", "mlp.gate_proj"},
+    {"up_proj", "mlp.up_proj"},
+    {"down_proj", "mlp.down_proj"},
+    {"attention_norm", "input_layernorm"},
+    {"feed_forward_norm", "post_attention_layernorm"},
+    {"router", "mlp.gate"},
+    {"router.correction", "mlp.gate.e_score_correction_bias"},
+    {"experts.*.gate_proj", "mlp.experts.*.gate_proj"},
+    {"experts.*.up_proj", "mlp.experts.*.up_proj"},
+    {"experts.*.down_proj", "mlp.experts.*.down_proj"},
+};
+constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
+constexpr std::string_view kIgnored[] = {"lm_head.weight"};
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+
+}  // namespace
+
+const Family kMimoV2FlashFamily = {
+    "mimo_v2_flash", "MiMoV2FlashForCausalLM", "mimo_v2_flash", "", mimo_from_config, nullptr, hf_names, nullptr};
+
+}  // namespace headrace

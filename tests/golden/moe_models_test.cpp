@@ -1,0 +1,104 @@
+// Tiny mixtures of experts against transformers' float32 logits, on every backend of this machine, from
+// HEADRACE_TEST_DATA.
+#include "golden/golden_checks.h"
+
+using namespace headrace;
+using namespace headrace::golden;
+
+namespace {
+
+const std::string kData = HEADRACE_TEST_DATA;
+const std::string kModels = kData + "/goldens/models/";
+const std::string kGguf = kData + "/goldens/gguf/";
+
+const std::vector<std::string> kNames = {"mixtral",    "qwen3_moe",   "qwen2_moe",    "gpt_oss",       "ernie4_5_moe",
+                                         "hy_v3",      "deepseek_v2", "deepseek_v3",  "glm4_moe_lite", "glm4_moe",
+                                         "minimax_m2", "llama4_text", "mimo_v2_flash"};
+
+bool have_data() {
+  if (!kData.empty() && file_exists(kModels + "mixtral/golden.json")) return true;
+  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
+  return false;
+}
+
+// What a case shows at most, for people.
+void report(const std::string& name, const ModelSource& source, const Golden& golden) {
+  for (const auto& backend : all_backends()) {
+    if (backend->name() == "reference") continue;
+    const auto model = load_model(read_header(source), *backend);
+    ForwardPass forward(model->spec(), model->weights(), *backend);
+    double worst = 0;
+    for (const std::string& prompt : kAllCases) {
+      auto cache = make_cache(model->spec(), KvDType::kF32);
+      const PromptResult result = run_prompt(forward, model->spec(), *cache, golden.ids(prompt + ".input_ids"));
+      worst = std::max(worst, max_difference(result.logits, golden.floats(prompt + ".logits").values));
+    }
+    std::printf("%-16s %-18s largest difference %.2e, allowed %.2e\n", name.c_str(),
+                std::string(backend->name()).c_str(), worst, golden.tolerance());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("mixtures of experts from safetensors") {
+  if (!have_data()) return;
+  for (const std::string& name : kNames) {
+    DYNAMIC_SECTION(name) {
+      const Golden golden(kModels + name);
+      report(name, source_at(kModels + name), golden);
+      check_source(source_at(kModels + name), golden, kAllCases);
+    }
+  }
+}
+
+TEST_CASE("mixtures of experts in the older config style") {
+  if (!have_data()) return;
+  for (const std::string& name : kNames) {
+    if (!file_exists(kModels + name + "/config_v4.json")) continue;
+    DYNAMIC_SECTION(name) {
+      const ModelHeader newer = read_header(source_with_config(kModels + name, "config.json"));
+      const ModelHeader older = read_header(source_with_config(kModels + name, "config_v4.json"));
+      CHECK(spec_to_json(newer.spec) == spec_to_json(older.spec));
+      CHECK(newer.spec == older.spec);
+    }
+  }
+}
+
+TEST_CASE("mixtures of experts from GGUF") {
+  if (!have_data()) return;
+  for (const std::string name : {"mixtral", "gpt_oss", "hy_v3", "deepseek_v2", "deepseek_v3"}) {
+    DYNAMIC_SECTION(name) {
+      const Golden golden(kModels + name);
+      report(name + ".gguf", source_at(kGguf + name + ".gguf"), golden);
+      check_source(source_at(kGguf + name + ".gguf"), golden, kAllCases);
+    }
+  }
+}
+
+TEST_CASE("layer outputs of mixtures of experts") {
+  if (!have_data()) return;
+  for (const std::string name : {"mixtral", "qwen2_moe", "gpt_oss", "deepseek_v3"}) {
+    DYNAMIC_SECTION(name) { check_layers(kModels + name, Golden(kModels + name)); }
+  }
+}
+
+TEST_CASE("mixtures of experts do not depend on the cut") {
+  if (!have_data()) return;
+  for (const std::string name : {"mixtral", "qwen2_moe", "gpt_oss", "deepseek_v3"}) {
+    DYNAMIC_SECTION(name) { check_cuts(kModels + name, Golden(kModels + name).ids("p150.input_ids")); }
+  }
+}
+
+// The goldens were computed in float32 from the rounded weights.
+TEST_CASE("mixtures of experts with bfloat16 weights") {
+  if (!have_data()) return;
+  for (const std::string name : {"qwen3_moe_bf16", "gpt_oss_bf16"}) {
+    DYNAMIC_SECTION(name) {
+      const Golden golden(kModels + name);
+      for (const auto& backend : all_backends()) {
+        const auto model = load_model(read_header(source_at(kModels + name)), *backend);
+        check_case(*model, *backend, golden, "p33");
+      }
+    }
+  }
+}
