@@ -1,19 +1,99 @@
 #include "model/blocks.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+
 namespace headrace {
 
 namespace {
 
-void project_inputs(const StepContext& step, const GqaWeights& weights) {
+void project_inputs(const StepContext& step, const GqaWeights& weights, const float* input) {
   ForwardWorkspace& work = step.work;
-  const LinearOutput outputs[] = {weights.q.to(work.q.data()), weights.k.to(work.k.data()),
-                                  weights.v.to(work.v.data())};
+  const bool gated = weights.gate.weight != nullptr;
+  const LinearOutput all[] = {weights.q.to(work.q.data()), weights.k.to(work.k.data()), weights.v.to(work.v.data()),
+                              gated ? weights.gate.to(work.gate_in.data()) : LinearOutput()};
+  const std::span<const LinearOutput> outputs(all, gated ? 4 : 3);
   LinearParams params;
-  params.x = work.normed.data();
+  params.x = input;
   params.num_tokens = step.num_rows;
   params.in_features = step.spec.hidden_size;
   params.outputs = outputs;
   step.backend.linear(params);
+}
+
+// The kinds of norm that the rotation's op does not do itself, in place.
+void normalize_whole(const StepContext& step, float* x, const std::vector<float>& weight) {
+  RmsNormParams params;
+  params.x = params.out = x;
+  params.weight = weight.data();
+  params.num_tokens = step.num_rows;
+  params.size = static_cast<int64_t>(weight.size());
+  params.eps = step.spec.norm_eps;
+  params.weight_offset = step.spec.norm_weight_offset;
+  step.backend.rms_norm(params);
+}
+
+void normalize_heads(const StepContext& step, float* x, const std::vector<float>& weight, int32_t head_dim) {
+  LayerNormParams params;
+  params.x = params.out = x;
+  params.weight = weight.data();
+  params.num_tokens = step.num_rows;
+  params.size = head_dim;
+  params.groups = static_cast<int64_t>(weight.size()) / head_dim;
+  params.eps = step.spec.norm_eps;
+  step.backend.layer_norm(params);
+}
+
+void normalize_before(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights) {
+  if (!spec.qk_norm) return;
+  if (spec.qk_norm_kind == QkNormKind::kWhole) {
+    normalize_whole(step, step.work.q.data(), weights.q_norm);
+    normalize_whole(step, step.work.k.data(), weights.k_norm);
+  } else if (spec.qk_norm_kind == QkNormKind::kHeadLayer) {
+    normalize_heads(step, step.work.q.data(), weights.q_norm, spec.head_dim);
+    normalize_heads(step, step.work.k.data(), weights.k_norm, spec.head_dim);
+  }
+}
+
+// Scales the values of work.v and, where they are narrower than keys, moves them apart, the last first, with zeros
+// between.
+void prepare_values(const StepContext& step, const GqaAttention& spec) {
+  const int64_t heads = step.num_rows * spec.num_kv_heads;
+  float* const v = step.work.v.data();
+  if (spec.value_scale != 1.0f) {
+    ScaleParams params;
+    params.x = v;
+    params.num_elements = heads * spec.value_dim();
+    params.factor = spec.value_scale;
+    step.backend.scale(params);
+  }
+  if (spec.value_dim() == spec.head_dim) return;
+  for (int64_t head = heads - 1; head >= 0; --head) {
+    float* const to = v + head * spec.head_dim;
+    std::memmove(to, v + head * spec.value_dim(), static_cast<size_t>(spec.value_dim()) * sizeof(float));
+    std::fill(to + spec.value_dim(), to + spec.head_dim, 0.0f);
+  }
+}
+
+// work.attention [rows, heads, head_dim] -> [rows, heads, value_dim].
+void drop_padding(const StepContext& step, const GqaAttention& spec) {
+  if (spec.value_dim() == spec.head_dim) return;
+  float* const out = step.work.attention.data();
+  for (int64_t head = 0; head < step.num_rows * spec.num_heads; ++head) {
+    std::memmove(out + head * spec.value_dim(), out + head * spec.head_dim,
+                 static_cast<size_t>(spec.value_dim()) * sizeof(float));
+  }
+}
+
+// The factor of each row's q.
+void fill_q_scale(const GqaAttention& spec, const Batch& batch, std::vector<float>& out) {
+  for (size_t row = 0; row < batch.positions.size(); ++row) {
+    const double periods = std::floor((static_cast<double>(batch.positions[row]) + spec.position_scale_shift) /
+                                      spec.position_scale_length);
+    out[row] = static_cast<float>(1.0 + static_cast<double>(spec.position_scale) * std::log1p(periods));
+  }
 }
 
 void rotate_and_store(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights, const Batch& batch,
@@ -24,7 +104,8 @@ void rotate_and_store(const StepContext& step, const GqaAttention& spec, const G
   params.v = step.work.v.data();
   params.num_tokens = step.num_rows;
   params.num_heads = spec.num_heads;
-  if (spec.qk_norm) {
+  if (spec.qk_norm && spec.qk_norm_kind != QkNormKind::kWhole && spec.qk_norm_kind != QkNormKind::kHeadLayer) {
+    params.norm_after_rotation = spec.qk_norm_kind != QkNormKind::kHead;
     params.q_norm = weights.q_norm.data();
     params.k_norm = weights.k_norm.data();
   }
@@ -35,6 +116,14 @@ void rotate_and_store(const StepContext& step, const GqaAttention& spec, const G
   params.rotary_dim = spec.rope.rotary_dim;
   params.interleaved = spec.rope.interleaved;
   params.attention_factor = spec.rope.attention_factor;
+  if (!spec.rope.long_inv_freq.empty() && !batch.long_rope.empty()) {
+    params.long_inv_freq = spec.rope.long_inv_freq.data();
+    params.long_rows = batch.long_rope.data();
+  }
+  if (spec.position_scale != 0) {
+    fill_q_scale(spec, batch, step.work.q_scale);
+    params.q_scale = step.work.q_scale.data();
+  }
   params.layout = layout;
   params.cache = cache;
   params.slots = batch.slots.data();
@@ -43,11 +132,11 @@ void rotate_and_store(const StepContext& step, const GqaAttention& spec, const G
 
 }  // namespace
 
-void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights,
-            const std::vector<float>& norm, const Batch& batch, const KvLayout& layout, std::byte* cache,
-            bool with_output) {
-  apply_norm(step, step.work.x.data(), norm, step.work.normed.data());
-  project_inputs(step, weights);
+void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights, const NormWeight& norm,
+            const Batch& batch, const KvLayout& layout, std::byte* cache, bool with_output) {
+  project_inputs(step, weights, block_input(step, norm));
+  prepare_values(step, spec);
+  normalize_before(step, spec, weights);
   rotate_and_store(step, spec, weights, batch, layout, cache);
   if (!with_output) return;
 
@@ -63,20 +152,49 @@ void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights&
   params.cache = cache;
   params.scale = spec.scale;
   params.window = spec.window;
+  params.chunk = spec.chunk;
   params.logit_softcap = spec.logit_softcap;
+  params.sinks = weights.sinks.empty() ? nullptr : weights.sinks.data();
   step.backend.paged_attention(params);
+  drop_padding(step, spec);
+  if (!spec.output_gate) return;
+  GatedActivationParams gate;
+  gate.gate = step.work.gate_in.data();
+  gate.up = step.work.attention.data();
+  gate.num_elements = step.num_rows * spec.num_heads * spec.value_dim();
+  gate.activation = Activation::kSigmoid;
+  gate.out = step.work.attention.data();
+  step.backend.gated_activation(gate);
 }
 
 void project_attention(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights,
-                       const std::vector<float>& post_norm) {
-  const int64_t width = int64_t{spec.num_heads} * spec.head_dim;
-  add_branch(step, step.work.attention.data(), width, weights.o, post_norm);
+                       const NormWeight& post_norm, float scale) {
+  const int64_t width = int64_t{spec.num_heads} * spec.value_dim();
+  add_branch(step, step.work.attention.data(), width, weights.o, post_norm, scale);
 }
 
-void apply_norm(const StepContext& step, const float* x, const std::vector<float>& weight, float* out) {
+const float* block_input(const StepContext& step, const NormWeight& norm) {
+  if (norm.empty()) return step.work.x.data();
+  apply_norm(step, step.work.x.data(), norm, step.work.normed.data());
+  return step.work.normed.data();
+}
+
+void apply_norm(const StepContext& step, const float* x, const NormWeight& norm, float* out) {
+  if (step.spec.norm == NormKind::kLayer) {
+    LayerNormParams params;
+    params.x = x;
+    params.weight = norm.weight.data();
+    params.bias = norm.bias.empty() ? nullptr : norm.bias.data();
+    params.num_tokens = step.num_rows;
+    params.size = step.spec.hidden_size;
+    params.eps = step.spec.norm_eps;
+    params.out = out;
+    step.backend.layer_norm(params);
+    return;
+  }
   RmsNormParams params;
   params.x = x;
-  params.weight = weight.data();
+  params.weight = norm.weight.data();
   params.num_tokens = step.num_rows;
   params.size = step.spec.hidden_size;
   params.eps = step.spec.norm_eps;
@@ -86,9 +204,9 @@ void apply_norm(const StepContext& step, const float* x, const std::vector<float
 }
 
 void add_branch(const StepContext& step, const float* x, int64_t in_features, const LinearWeight& weight,
-                const std::vector<float>& post_norm) {
+                const NormWeight& post_norm, float scale) {
   ForwardWorkspace& work = step.work;
-  const bool direct = post_norm.empty();
+  const bool direct = adds_directly(post_norm, scale);
   const LinearOutput outputs[] = {weight.to(direct ? work.x.data() : work.branch.data(), direct)};
   LinearParams params;
   params.x = x;
@@ -96,8 +214,13 @@ void add_branch(const StepContext& step, const float* x, int64_t in_features, co
   params.in_features = in_features;
   params.outputs = outputs;
   step.backend.linear(params);
-  if (direct) return;
-  apply_norm(step, work.branch.data(), post_norm, work.branch.data());
+  if (!direct) finish_branch(step, post_norm, scale);
+}
+
+void finish_branch(const StepContext& step, const NormWeight& post_norm, float scale) {
+  ForwardWorkspace& work = step.work;
+  if (!post_norm.empty()) apply_norm(step, work.branch.data(), post_norm, work.branch.data());
+  if (scale != 1.0f) step.backend.scale({work.branch.data(), step.num_rows * step.spec.hidden_size, scale});
   AddParams add;
   add.x = work.branch.data();
   add.out = work.x.data();

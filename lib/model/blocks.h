@@ -21,23 +21,62 @@ struct StepContext {
   int64_t num_rows;  // rows of work.x
 };
 
+// Rows that a block reads: those of work.x normalised into work.normed, or as they are where there is no norm.
+const float* block_input(const StepContext& step, const NormWeight& norm);
+
 // work.x [num_rows, hidden_size] -> keys and values of every row into the layer's blocks, and (with_output)
 // attention's result, before the output projection, into work.attention.
-void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights,
-            const std::vector<float>& norm, const Batch& batch, const KvLayout& layout, std::byte* cache,
-            bool with_output);
-// work.x += [post_norm](work.attention W_o); post_norm may be empty.
+void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights, const NormWeight& norm,
+            const Batch& batch, const KvLayout& layout, std::byte* cache, bool with_output);
+// work.x += scale [post_norm](work.attention W_o); post_norm may be empty.
 void project_attention(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights,
-                       const std::vector<float>& post_norm);
+                       const NormWeight& post_norm, float scale);
 
-// work.x += [post_norm](feed_forward(norm(work.x))).
+// work.normed [num_rows, hidden_size] -> work.mixed [num_rows, mixer_sizes(spec).out], before the output projection; the
+// states of the batch's sequences, where the layer's part begins at `offset`, go on.
+void mix(const StepContext& step, const ShortConv& spec, const ShortConvWeights& weights, const Batch& batch,
+         int64_t offset);
+void mix(const StepContext& step, const Mamba& spec, const MambaWeights& weights, const Batch& batch, int64_t offset);
+void mix(const StepContext& step, const Mamba2& spec, const Mamba2Weights& weights, const Batch& batch, int64_t offset);
+void mix(const StepContext& step, const GatedDelta& spec, const GatedDeltaWeights& weights, const Batch& batch,
+         int64_t offset);
+void mix(const StepContext& step, const KimiDelta& spec, const KimiDeltaWeights& weights, const Batch& batch,
+         int64_t offset);
+void mix(const StepContext& step, const LightningAttention& spec, const LightningWeights& weights, const Batch& batch,
+         int64_t offset);
+
+// What a layer has for attention, of any kind: its inputs of work.x up to the output projection, then that.
+struct LayerCache {
+  const KvLayout& layout;
+  std::byte* blocks;
+  int64_t state_offset;
+};
+void attend(const StepContext& step, const AttentionSpec& spec, const LayerWeights& weights, const Batch& batch,
+            const LayerCache& cache, bool with_output);
+// Likewise of latent attention alone; input is what block_input() gives.
+void attend(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights, const float* input,
+            const Batch& batch, const LayerCache& cache, bool with_output);
+void project_attention(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights,
+                       const NormWeight& post_norm, float scale);
+void project_attention(const StepContext& step, const AttentionSpec& spec, const LayerWeights& weights, float scale);
+// Floats of a row in work.attention and work.mixed between the two.
+int64_t attention_width(const AttentionSpec& spec);
+int64_t mixed_width(const AttentionSpec& spec);
+
+// work.x += scale [post_norm](feed_forward(input)); input is what block_input() gives.
 void feed_forward(const StepContext& step, const DenseFeedForward& spec, const DenseWeights& weights,
-                  const std::vector<float>& norm, const std::vector<float>& post_norm);
+                  const float* input, const NormWeight& post_norm, float scale);
+void feed_forward(const StepContext& step, const MixtureOfExperts& spec, const MoeWeights& weights, const float* input,
+                  const NormWeight& post_norm, float scale);
 
-// out = norm(x); rows of hidden_size.
-void apply_norm(const StepContext& step, const float* x, const std::vector<float>& weight, float* out);
-// work.x += x W^T, through the post norm when there is one.
+// out = norm(x), of the spec's kind; rows of hidden_size.
+void apply_norm(const StepContext& step, const float* x, const NormWeight& norm, float* out);
+// work.x += scale x W^T, through the post norm when there is one.
 void add_branch(const StepContext& step, const float* x, int64_t in_features, const LinearWeight& weight,
-                const std::vector<float>& post_norm);
+                const NormWeight& post_norm, float scale);
+// Whether a block's output may be added to work.x at once, or goes to work.branch and then through finish_branch().
+inline bool adds_directly(const NormWeight& post_norm, float scale) { return post_norm.empty() && scale == 1.0f; }
+// work.x += scale [post_norm](work.branch).
+void finish_branch(const StepContext& step, const NormWeight& post_norm, float scale);
 
 }  // namespace headrace

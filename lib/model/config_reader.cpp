@@ -1,5 +1,6 @@
 #include "model/config_reader.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "formats/json.h"
@@ -94,6 +95,19 @@ Result<std::vector<int64_t>> ConfigReader::integers(std::string_view key) const 
   return out;
 }
 
+Result<std::vector<double>> ConfigReader::numbers(std::string_view key) const {
+  std::vector<double> out;
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return out;
+  if (!value->is_array()) return malformed(place_of(key), "not a list");
+  for (const auto& item : *value) {
+    const std::optional<double> number = json_number(item);
+    if (!number || !std::isfinite(*number)) return malformed(place_of(key), "not a list of finite numbers");
+    out.push_back(*number);
+  }
+  return out;
+}
+
 Result<ConfigReader> ConfigReader::object(std::string_view key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return ConfigReader(empty_object(), place_of(key));
@@ -109,21 +123,43 @@ Status ConfigReader::only(std::string_view key, const nlohmann::json& allowed) c
   return unsupported(place_of(key), "{} is not supported here (only {} or absent)", shown, allowed.dump());
 }
 
-Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default_theta,
-                                        int64_t max_position_embeddings) {
+Status ConfigReader::check_known(std::span<const std::string_view> keys, std::span<const std::string_view> more) const {
+  for (const auto& item : object_.items()) {
+    const std::string_view key = item.key();
+    const auto listed = [&](std::span<const std::string_view> list) {
+      return std::find(list.begin(), list.end(), key) != list.end();
+    };
+    if (item.value().is_null() || listed(keys) || listed(more)) continue;
+    return unsupported(place_of(key), "this key of the config is not known here and may change the computation");
+  }
+  return {};
+}
+
+Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default_theta, int64_t max_position_embeddings,
+                                        std::optional<double> partial_default) {
   RopeConfig out;
   HEADRACE_ASSIGN_OR_RETURN(out.theta, rope.number_or("rope_theta", default_theta));
   HEADRACE_ASSIGN_OR_RETURN(const std::string old_key, rope.text_or("type", "default"));
   HEADRACE_ASSIGN_OR_RETURN(out.scaling.type, rope.text_or("rope_type", old_key));
-  HEADRACE_RETURN_IF_ERROR(rope.only("partial_rotary_factor", 1.0));
+  if (out.scaling.type == "su") out.scaling.type = "longrope";  // its first name
+  if (partial_default) {
+    HEADRACE_ASSIGN_OR_RETURN(out.partial, rope.number_or("partial_rotary_factor", *partial_default));
+    if (!(out.partial > 0) || out.partial > 1) {
+      return malformed(rope.place_of("partial_rotary_factor"), "{} is no share of a head's dims", out.partial);
+    }
+  } else {
+    HEADRACE_RETURN_IF_ERROR(rope.only("partial_rotary_factor", 1.0));
+  }
   HEADRACE_RETURN_IF_ERROR(rope.only("mrope_section", nullptr));
   if (out.scaling.type == "default") return out;
-  if (out.scaling.type != "linear" && out.scaling.type != "llama3" && out.scaling.type != "yarn") {
-    return unsupported(rope.place_of("rope_type"), "unknown rope type '{}' (known: default, linear, llama3, yarn)",
-                       out.scaling.type);
+  constexpr std::string_view kTypes[] = {"linear", "llama3", "yarn", "longrope", "dynamic"};
+  if (std::find(std::begin(kTypes), std::end(kTypes), out.scaling.type) == std::end(kTypes)) {
+    return unsupported(rope.place_of("rope_type"), "unknown rope type '{}' (known: default, {})", out.scaling.type,
+                       fmt::join(kTypes, ", "));
   }
   RopeScaling& scaling = out.scaling;
-  if (!rope.has("factor") && scaling.type != "yarn") return malformed(rope.place_of("factor"), "missing");
+  if (!rope.has("factor") && scaling.type != "yarn" && scaling.type != "longrope")
+    return malformed(rope.place_of("factor"), "missing");
   HEADRACE_ASSIGN_OR_RETURN(scaling.factor, rope.number_or("factor", 0));
   HEADRACE_ASSIGN_OR_RETURN(
       scaling.original_max_positions,
@@ -134,6 +170,19 @@ Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default
     }
     HEADRACE_ASSIGN_OR_RETURN(scaling.low_freq_factor, rope.number_or("low_freq_factor", 0));
     HEADRACE_ASSIGN_OR_RETURN(scaling.high_freq_factor, rope.number_or("high_freq_factor", 0));
+  }
+  if (scaling.type == "dynamic") {
+    HEADRACE_ASSIGN_OR_RETURN(scaling.alpha, rope.number_or("alpha", 0));
+  }
+  if (scaling.type == "longrope") {
+    HEADRACE_ASSIGN_OR_RETURN(scaling.short_factors, rope.numbers("short_factor"));
+    HEADRACE_ASSIGN_OR_RETURN(scaling.long_factors, rope.numbers("long_factor"));
+    if (!rope.has("factor") && scaling.original_max_positions > 0) {
+      scaling.factor = static_cast<double>(max_position_embeddings) / scaling.original_max_positions;
+    }
+    if (rope.has("attention_factor")) {
+      HEADRACE_ASSIGN_OR_RETURN(scaling.attention_factor, rope.number_or("attention_factor", 0));
+    }
   }
   if (scaling.type == "yarn") {
     if (!rope.has("factor") && scaling.original_max_positions > 0) {
@@ -155,8 +204,13 @@ Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default
   return out;
 }
 
-Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta, int64_t max_position_embeddings) {
-  HEADRACE_RETURN_IF_ERROR(config.only("partial_rotary_factor", 1.0));
+Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta, int64_t max_position_embeddings,
+                             std::optional<double> partial_default) {
+  if (partial_default) {
+    HEADRACE_ASSIGN_OR_RETURN(partial_default, config.number_or("partial_rotary_factor", *partial_default));
+  } else {
+    HEADRACE_RETURN_IF_ERROR(config.only("partial_rotary_factor", 1.0));
+  }
   HEADRACE_RETURN_IF_ERROR(config.only("rope_interleaved", false));
   HEADRACE_ASSIGN_OR_RETURN(const double theta, config.number_or("rope_theta", default_theta));
   const bool newer = config.has("rope_parameters");
@@ -167,8 +221,13 @@ Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta, i
   // Some configs keep the pretrained length outside; it then wins, as in transformers.
   HEADRACE_ASSIGN_OR_RETURN(const int64_t outer_length,
                             config.integer_or("original_max_position_embeddings", 1, INT32_MAX, 0));
-  HEADRACE_ASSIGN_OR_RETURN(RopeConfig out, read_rope_parameters(rope, theta, max_position_embeddings));
-  if (outer_length != 0) out.scaling.original_max_positions = static_cast<double>(outer_length);
+  HEADRACE_ASSIGN_OR_RETURN(RopeConfig out,
+                            read_rope_parameters(rope, theta, max_position_embeddings, partial_default));
+  if (outer_length == 0) return out;
+  out.scaling.original_max_positions = static_cast<double>(outer_length);
+  if (out.scaling.type == "longrope" && !rope.has("factor")) {
+    out.scaling.factor = static_cast<double>(max_position_embeddings) / out.scaling.original_max_positions;
+  }
   return out;
 }
 
@@ -178,6 +237,7 @@ Result<Activation> read_activation(const ConfigReader& config, std::string_view 
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
   if (name == "gelu") return Activation::kGeluErf;
   if (name == "relu") return Activation::kRelu;
+  if (name == "relu2") return Activation::kRelu2;
   return unsupported(config.place_of(key), "unknown activation '{}'", name);
 }
 

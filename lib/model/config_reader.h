@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,8 @@ class ConfigReader {
   Result<std::string> text_or(std::string_view key, std::string fallback) const;
   // Empty when absent.
   Result<std::vector<std::string>> texts(std::string_view key) const;
+  // Empty when absent.
+  Result<std::vector<double>> numbers(std::string_view key) const;
   // One integer or a list of them (eos_token_id); empty when absent.
   Result<std::vector<int64_t>> integers(std::string_view key) const;
   // A member object; a reader of an empty object when absent.
@@ -41,6 +44,8 @@ class ConfigReader {
   // kUnsupported when the key is there with another value: it would change the computation in a way that is
   // not built.
   Status only(std::string_view key, const nlohmann::json& allowed) const;
+  // kUnsupported for a key with a value other than null that no list names: it may change the computation.
+  Status check_known(std::span<const std::string_view> keys, std::span<const std::string_view> more = {}) const;
 
  private:
   const nlohmann::json& object_;
@@ -51,13 +56,16 @@ class ConfigReader {
 // none.
 struct RopeConfig {
   double theta = 0;
+  double partial = 1.0;  // share of a head's dims that rotate
   RopeScaling scaling;
 };
-Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default_theta,
-                                        int64_t max_position_embeddings);
+// partial_default: the share without partial_rotary_factor, which is refused where the family has none.
+Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default_theta, int64_t max_position_embeddings,
+                                        std::optional<double> partial_default = {});
 
 // rope_parameters of the newer style, or rope_theta with rope_scaling of the older one.
-Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta, int64_t max_position_embeddings);
+Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta, int64_t max_position_embeddings,
+                             std::optional<double> partial_default = {});
 
 // "silu", "gelu_pytorch_tanh", ...
 Result<Activation> read_activation(const ConfigReader& config, std::string_view key, std::string fallback);

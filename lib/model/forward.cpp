@@ -5,6 +5,7 @@
 #include <new>
 
 #include "model/blocks.h"
+#include "model/mixer.h"
 
 namespace headrace {
 
@@ -12,22 +13,63 @@ namespace {
 
 // Floats per row of each buffer of the workspace.
 struct Widths {
-  int64_t hidden = 0, q = 0, kv = 0, intermediate = 0;
+  MixerSizes mixer;
+  int64_t hidden = 0, q = 0, kv = 0, attention = 0, q_latent = 0, latent_q = 0, intermediate = 0, experts = 0,
+          top_k = 0, visited = 0;
 
   explicit Widths(const ModelSpec& spec) : hidden(spec.hidden_size) {
     for (const LayerSpec& layer : spec.layers) {
-      const auto& attention = std::get<GqaAttention>(layer.attention);
-      q = std::max(q, int64_t{attention.num_heads} * attention.head_dim);
-      kv = std::max(kv, int64_t{attention.num_kv_heads} * attention.head_dim);
-      intermediate = std::max<int64_t>(intermediate, std::get<DenseFeedForward>(layer.feed_forward).intermediate_size);
+      std::visit([&](const auto& kind) { add(kind); }, layer.attention);
+      std::visit([&](const auto& block) { add(block); }, layer.feed_forward);
     }
   }
-  int64_t total() const { return 3 * hidden + 2 * q + 2 * kv + 2 * intermediate; }
+  // Experts are counted with what the backend holds of their rows: inner values of gate and up, and outputs.
+  int64_t total() const {
+    return 3 * hidden + q + attention + q_latent + latent_q + 2 * kv + 2 * intermediate + experts + 2 * top_k +
+           visited + mixer.in + mixer.conv + mixer.gate + mixer.step + mixer.decay + mixer.out;
+  }
+
+ private:
+  void add(const GqaAttention& gqa) {
+    q = std::max(q, int64_t{gqa.num_heads} * gqa.head_dim);
+    attention = std::max(attention, int64_t{gqa.num_heads} * gqa.head_dim);
+    kv = std::max(kv, int64_t{gqa.num_kv_heads} * gqa.head_dim);
+  }
+  void add(const LatentAttention& spec) {
+    const int64_t heads = spec.num_heads;
+    q = std::max(q, heads * std::max<int64_t>(spec.nope_dim + spec.rope_dim, spec.v_dim));
+    kv = std::max<int64_t>(kv, spec.key_dim());
+    attention = std::max(attention, heads * spec.key_dim());
+    q_latent = std::max<int64_t>(q_latent, spec.q_rank);
+    latent_q = std::max(latent_q, heads * spec.key_dim());
+  }
+  template <class Mixer>
+  void add(const Mixer& spec) {
+    const MixerSizes sizes = mixer_sizes(spec);
+    for (int64_t MixerSizes::*size : {&MixerSizes::in, &MixerSizes::conv, &MixerSizes::gate, &MixerSizes::step,
+                                      &MixerSizes::decay, &MixerSizes::out}) {
+      mixer.*size = std::max(mixer.*size, sizes.*size);
+    }
+  }
+  void add(const AttentionBesideMamba& both) {
+    add(both.attention);
+    add(both.mamba);
+  }
+  void add(const NoFeedForward&) {}
+  void add(const DenseFeedForward& dense) { intermediate = std::max<int64_t>(intermediate, dense.intermediate_size); }
+  void add(const MixtureOfExperts& moe) {
+    intermediate = std::max<int64_t>(intermediate, moe.shared_intermediate_size);
+    experts = std::max<int64_t>(experts, moe.router.num_experts);
+    top_k = std::max<int64_t>(top_k, moe.router.top_k);
+    visited = std::max(visited, int64_t{moe.router.top_k} * (2 * int64_t{moe.intermediate_size} + hidden));
+  }
 };
 
-bool has_post_norms(const ModelSpec& spec) {
-  return std::any_of(spec.layers.begin(), spec.layers.end(),
-                     [](const LayerSpec& layer) { return layer.post_attention_norm || layer.post_feed_forward_norm; });
+// Whether something is added to the residual stream that a linear op cannot add itself.
+bool needs_branch(const ModelSpec& spec) {
+  return spec.learned_positions > 0 || std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+           return layer.post_attention_norm || layer.post_feed_forward_norm || layer.residual_scale != 1.0f;
+         });
 }
 
 }  // namespace
@@ -46,13 +88,25 @@ Status ForwardPass::grow(int64_t num_rows) {
   try {
     work_.x.resize(rows * static_cast<size_t>(widths.hidden));
     work_.normed.resize(rows * static_cast<size_t>(widths.hidden));
-    if (has_post_norms(spec_)) work_.branch.resize(rows * static_cast<size_t>(widths.hidden));
+    if (needs_branch(spec_)) work_.branch.resize(rows * static_cast<size_t>(widths.hidden));
     work_.q.resize(rows * static_cast<size_t>(widths.q));
-    work_.attention.resize(rows * static_cast<size_t>(widths.q));
+    work_.attention.resize(rows * static_cast<size_t>(widths.attention));
+    work_.q_latent.resize(rows * static_cast<size_t>(widths.q_latent));
+    work_.latent_q.resize(rows * static_cast<size_t>(widths.latent_q));
     work_.k.resize(rows * static_cast<size_t>(widths.kv));
     work_.v.resize(rows * static_cast<size_t>(widths.kv));
+    work_.q_scale.resize(rows);
     work_.gate.resize(rows * static_cast<size_t>(widths.intermediate));
     work_.up.resize(rows * static_cast<size_t>(widths.intermediate));
+    work_.mixer_in.resize(rows * static_cast<size_t>(widths.mixer.in));
+    work_.conv.resize(rows * static_cast<size_t>(widths.mixer.conv));
+    work_.gate_in.resize(rows * static_cast<size_t>(widths.mixer.gate));
+    work_.step.resize(rows * static_cast<size_t>(widths.mixer.step));
+    work_.decay.resize(rows * static_cast<size_t>(widths.mixer.decay));
+    work_.mixed.resize(rows * static_cast<size_t>(widths.mixer.out));
+    work_.router.resize(rows * static_cast<size_t>(widths.experts));
+    work_.experts.resize(rows * static_cast<size_t>(widths.top_k));
+    work_.expert_weights.resize(rows * static_cast<size_t>(widths.top_k));
   } catch (const std::bad_alloc&) {
     return out_of_memory("workspace", "not enough memory for a step of {} rows", num_rows);
   }
@@ -63,10 +117,16 @@ Status ForwardPass::grow(int64_t num_rows) {
 Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
   const int64_t rows = batch.num_tokens();
   const auto& layouts = cache.config().layers;
+  if (cache.config().state_floats != state_floats(spec_)) {
+    return invalid_argument("cache", "its recurrent states are not those of the model");
+  }
   if (layouts.empty() || layouts != kv_layouts(spec_, layouts[0].dtype, layouts[0].block_size)) {
     return invalid_argument("cache", "its layouts are not those of the model");
   }
   if (static_cast<int64_t>(batch.positions.size()) != rows) return invalid_argument("positions", "not one per token");
+  if (!batch.long_rope.empty() && static_cast<int64_t>(batch.long_rope.size()) != rows) {
+    return invalid_argument("long_rope", "not one per token");
+  }
   if (static_cast<int64_t>(batch.slots.size()) != rows) return invalid_argument("slots", "not one per token");
   if (batch.query_start.size() != batch.block_tables.size() + 1 || batch.query_start.front() != 0 ||
       batch.query_start.back() != rows || !std::is_sorted(batch.query_start.begin(), batch.query_start.end())) {
@@ -79,13 +139,37 @@ Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
                               spec_.vocab_size);
     }
     if (batch.positions[i] < 0) return invalid_argument("positions", "row {}: {} is negative", i, batch.positions[i]);
+    if (spec_.learned_positions > 0 && batch.positions[i] >= spec_.learned_positions) {
+      return invalid_argument("positions", "row {}: {} is beyond the {} positions the model has", i, batch.positions[i],
+                              spec_.learned_positions);
+    }
     if (batch.slots[i] < 0 || batch.slots[i] >= num_slots) {
       return invalid_argument("slots", "row {}: {} is outside the cache of {} slots", i, batch.slots[i], num_slots);
     }
   }
+  HEADRACE_RETURN_IF_ERROR(check_states(batch));
   int64_t last = -1;
   for (const int32_t row : batch.logits_rows) {
     if (row <= last || row >= rows) return invalid_argument("logits_rows", "row {} is out of order or range", row);
+    last = row;
+  }
+  return {};
+}
+
+Status ForwardPass::check_states(const Batch& batch) const {
+  if (state_floats(spec_) == 0) return {};
+  const auto absent = [](const float* state) { return state == nullptr; };
+  if (batch.states.size() != batch.block_tables.size() || std::ranges::any_of(batch.states, absent)) {
+    return invalid_argument("states", "not one per sequence");
+  }
+  if (batch.snapshot_rows.size() != batch.snapshots.size() || std::ranges::any_of(batch.snapshots, absent)) {
+    return invalid_argument("snapshots", "not one per row");
+  }
+  int64_t last = -1;
+  for (const int32_t row : batch.snapshot_rows) {
+    if (row <= last || row >= batch.num_tokens()) {
+      return invalid_argument("snapshot_rows", "row {} is out of order or range", row);
+    }
     last = row;
   }
   return {};
@@ -113,30 +197,51 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   embed.scale = spec_.embedding_scale;
   embed.out = work_.x.data();
   backend_.embed(embed);
+  if (weights_.positions) {
+    embed.table = weights_.positions->weight.get();
+    embed.token_ids = batch.positions.data();
+    embed.scale = 1.0f;
+    embed.out = work_.branch.data();
+    backend_.embed(embed);
+    backend_.add({work_.branch.data(), work_.x.data(), batch.num_tokens() * spec_.hidden_size});
+  }
   if (observer_) observer_(0, work_.x.data(), batch.num_tokens());
 
   StepContext step{spec_, backend_, work_, batch.num_tokens()};
   const std::vector<KvLayout>& layouts = cache.config().layers;
+  int64_t state_offset = 0;
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
     const LayerSpec& layer = spec_.layers[i];
     const LayerWeights& weights = weights_.layers[i];
-    const auto& attention = std::get<GqaAttention>(layer.attention);
-    const auto& attention_weights = std::get<GqaWeights>(weights.attention);
     // Past the last layer's attention only rows whose logits are wanted matter; rows are independent, so
     // leaving the others out changes no bit of them.
     const bool drop_rows = i + 1 == spec_.layers.size() && num_wanted < batch.num_tokens() && !observer_;
     const bool stop_here = drop_rows && num_wanted == 0;
-    attend(step, attention, attention_weights, weights.attention_norm, batch, layouts[i],
-           cache.layer_data(static_cast<int32_t>(i)), !stop_here);
+    const LayerCache layer_cache{layouts[i], cache.layer_data(static_cast<int32_t>(i)), state_offset};
+    attend(step, layer.attention, weights, batch, layer_cache, !stop_here);
+    state_offset += static_cast<int64_t>(state_floats(layer));
     if (stop_here) return {};
     if (drop_rows) {
       keep_rows(batch.logits_rows, work_.x, spec_.hidden_size);
-      keep_rows(batch.logits_rows, work_.attention, int64_t{attention.num_heads} * attention.head_dim);
+      if (layer.parallel) keep_rows(batch.logits_rows, work_.normed, spec_.hidden_size);
+      keep_rows(batch.logits_rows, work_.attention, attention_width(layer.attention));
+      keep_rows(batch.logits_rows, work_.mixed, mixed_width(layer.attention));
       step.num_rows = num_wanted;
     }
-    project_attention(step, attention, attention_weights, weights.post_attention_norm);
-    feed_forward(step, std::get<DenseFeedForward>(layer.feed_forward), std::get<DenseWeights>(weights.feed_forward),
-                 weights.feed_forward_norm, weights.post_feed_forward_norm);
+    // Parallel blocks read the stream before attention is added to it; without a norm of its own the feed-forward
+    // block shares attention's, which is still in work_.normed.
+    const float* input = work_.normed.data();
+    if (layer.parallel && layer.feed_forward_norm) input = block_input(step, weights.feed_forward_norm);
+    project_attention(step, layer.attention, weights, layer.residual_scale);
+    const bool has_feed_forward = !std::holds_alternative<NoFeedForward>(layer.feed_forward);
+    if (!layer.parallel && has_feed_forward) input = block_input(step, weights.feed_forward_norm);
+    if (const auto* moe = std::get_if<MixtureOfExperts>(&layer.feed_forward)) {
+      feed_forward(step, *moe, std::get<MoeWeights>(weights.feed_forward), input, weights.post_feed_forward_norm,
+                   layer.residual_scale);
+    } else if (const auto* dense = std::get_if<DenseFeedForward>(&layer.feed_forward)) {
+      feed_forward(step, *dense, std::get<DenseWeights>(weights.feed_forward), input, weights.post_feed_forward_norm,
+                   layer.residual_scale);
+    }
     if (observer_) observer_(static_cast<int32_t>(i) + 1, work_.x.data(), step.num_rows);
   }
 
@@ -155,6 +260,9 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   head.in_features = spec_.hidden_size;
   head.outputs = outputs;
   backend_.linear(head);
+  if (spec_.head.logit_scale != 1.0f) {
+    backend_.scale({logits, num_wanted * spec_.vocab_size, spec_.head.logit_scale});
+  }
   if (spec_.head.logit_softcap > 0) {
     SoftcapParams softcap;
     softcap.x = logits;

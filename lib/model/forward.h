@@ -21,7 +21,15 @@ struct ForwardWorkspace {
   std::vector<float> q, k, v;    // [rows, heads * head_dim]
   std::vector<float> attention;  // [rows, num_heads * head_dim]
   std::vector<float> gate, up;   // [rows, intermediate_size]
-  std::vector<float> branch;     // [rows, hidden_size] output of a block before its post norm
+  std::vector<float> branch;     // [rows, hidden_size] output of a block before its post norm or scale
+  std::vector<float> q_scale;    // [rows] factors by position, where a layer has them
+  // Of recurrent layers; sizes as model/mixer.h says.
+  std::vector<float> mixer_in, conv, gate_in, step, decay, mixed;
+  // Of latent attention: the queries' latents [rows, q_rank], and queries in the space of the keys.
+  std::vector<float> q_latent, latent_q;
+  std::vector<float> router;     // [rows, num_experts] logits, then a row's gate of the shared feed-forward
+  std::vector<int32_t> experts;  // [rows, top_k]
+  std::vector<float> expert_weights;
 };
 
 // Thread rule: one run at a time. Keeps references to spec, weights and backend, which must outlive it and
@@ -50,6 +58,7 @@ class ForwardPass {
 
  private:
   Status check(const Batch& batch, const KvCache& cache) const;
+  Status check_states(const Batch& batch) const;
   Status grow(int64_t num_rows);
   void keep_rows(const std::vector<int32_t>& rows, std::vector<float>& values, int64_t width) const;
 

@@ -1,6 +1,7 @@
 #include "model/identity.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace headrace {
 
@@ -38,8 +39,10 @@ Result<Hash128> model_identity(const ModelHeader& header, const PackOptions& opt
   append(text, fmt::format("{} {}", static_cast<int>(options.activations), options.decode_to_float));
   append(text, spec_to_json(header.spec));
   // One hash per tensor keeps the buffer small for models with thousands of tensors.
+  std::unordered_set<const TensorEntry*> seen;
   for (const WeightEntry& weight : header.weights) {
     const TensorEntry* entry = header.file->find(weight.file_name);
+    if (!seen.insert(entry).second) continue;  // one tensor may hold several weights
     std::string content;
     append(content, fmt::format("{} {} [{}]", weight.name, dtype_name(entry->dtype), fmt::join(entry->shape, ",")));
     HEADRACE_RETURN_IF_ERROR(append_content(*header.file, *entry, content));

@@ -10,6 +10,7 @@ namespace {
 constexpr int64_t kBlock = 16;
 constexpr int64_t kStepRows = 512;
 constexpr uint64_t kLogitsRows = 64;
+constexpr uint64_t kMostBlocks = uint64_t{1} << 36;  // where a token takes no room
 }  // namespace
 
 int64_t MemoryPlanRow::max_batch(int64_t context) const {
@@ -24,13 +25,16 @@ MemoryPlan plan_memory(const ModelSpec& spec, uint64_t weight_bytes, uint64_t me
   plan.weight_bytes = weight_bytes;
   plan.workspace_bytes = ForwardPass::workspace_bytes(spec, kStepRows) +
                          kLogitsRows * static_cast<uint64_t>(spec.vocab_size) * sizeof(float);
+  plan.state_bytes = state_floats(spec) * sizeof(float);
   uint64_t left = memory_bytes;
   for (const uint64_t taken : {plan.weight_bytes, plan.workspace_bytes}) left = left > taken ? left - taken : 0;
   for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
     MemoryPlanRow row;
     row.dtype = dtype;
     row.bytes_per_token = kv_bytes_per_token(spec, dtype);
-    const uint64_t blocks = left / (row.bytes_per_token * kBlock);
+    const uint64_t held = left > plan.state_bytes ? left - plan.state_bytes : 0;  // one sequence's state at least
+    const uint64_t blocks =
+        row.bytes_per_token == 0 ? kMostBlocks * (held > 0 ? 1 : 0) : held / (row.bytes_per_token * kBlock);
     row.cache_tokens = static_cast<int64_t>(std::min<uint64_t>(blocks, uint64_t{1} << 40)) * kBlock;
     row.max_context = std::min<int64_t>(row.cache_tokens, spec.max_position_embeddings);
     plan.rows.push_back(row);

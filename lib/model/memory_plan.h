@@ -24,6 +24,7 @@ struct MemoryPlan {
   uint64_t memory_bytes = 0;
   uint64_t weight_bytes = 0;
   uint64_t workspace_bytes = 0;     // steps of 512 rows, with logits of 64 of them
+  uint64_t state_bytes = 0;         // recurrent state of one sequence; a snapshot takes as much
   std::vector<MemoryPlanRow> rows;  // one per KV dtype
 };
 

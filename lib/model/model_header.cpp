@@ -2,6 +2,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <unordered_set>
 
 #include "formats/json_writer.h"
 #include "formats/safetensors.h"
@@ -118,8 +119,8 @@ uint64_t ModelHeader::weight_bytes(const PackOptions& options) const {
   uint64_t bytes = 0;
   for (const WeightEntry& weight : weights) {
     const TensorEntry* entry = entry_of(*this, weight);
-    const bool as_float = options.decode_to_float || entry->shape.size() == 1;
-    bytes += as_float ? elements(entry->shape) * sizeof(float) : entry->bytes;
+    const bool as_float = options.decode_to_float || weight.shape.size() == 1;
+    bytes += as_float ? elements(weight.shape) * sizeof(float) : bytes_in_file(weight, *entry);
   }
   return bytes;
 }
@@ -130,7 +131,7 @@ MemoryPlan ModelHeader::plan(uint64_t memory_bytes, const PackOptions& options) 
 
 int64_t ModelHeader::num_parameters() const {
   uint64_t count = 0;
-  for (const WeightEntry& weight : weights) count += elements(entry_of(*this, weight)->shape);
+  for (const WeightEntry& weight : weights) count += elements(weight.shape);
   return static_cast<int64_t>(count);
 }
 
@@ -140,13 +141,15 @@ std::string ModelHeader::describe(std::optional<uint64_t> held_bytes) const {
     uint64_t tensors = 0, parameters = 0, bytes = 0;
   };
   std::map<std::string_view, TypeCount> types;
+  std::unordered_set<const TensorEntry*> seen;  // one tensor may hold several weights
   for (const WeightEntry& weight : weights) {
     const TensorEntry* entry = entry_of(*this, weight);
     TypeCount& type = types[dtype_name(entry->dtype)];
-    type.tensors += 1;
-    type.parameters += elements(entry->shape);
-    type.bytes += entry->bytes;
-    bytes += entry->bytes;
+    const uint64_t own_bytes = bytes_in_file(weight, *entry);
+    type.tensors += seen.insert(entry).second ? 1 : 0;
+    type.parameters += elements(weight.shape);
+    type.bytes += own_bytes;
+    bytes += own_bytes;
   }
   const int64_t parameters = num_parameters();
   JsonWriter out;
@@ -175,6 +178,7 @@ std::string ModelHeader::describe(std::optional<uint64_t> held_bytes) const {
     out.member(kv_dtype_name(dtype), kv_bytes_per_token(spec, dtype));
   }
   out.end_object();
+  out.member("state_bytes_per_sequence", state_floats(spec) * sizeof(float));
   out.end_object();
   return out.take();
 }

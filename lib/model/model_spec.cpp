@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "formats/json_writer.h"
+#include "model/mixer.h"
 
 namespace headrace {
 
@@ -14,6 +15,7 @@ constexpr int64_t kMaxHidden = int64_t{1} << 18;
 constexpr int64_t kMaxHeads = int64_t{1} << 14;
 constexpr int64_t kMaxHeadDim = int64_t{1} << 12;
 constexpr int64_t kMaxIntermediate = int64_t{1} << 22;
+constexpr int64_t kMaxExperts = int64_t{1} << 14;
 constexpr int64_t kMaxPositions = int64_t{1} << 28;
 
 Status check_range(const std::string& place, int64_t value, int64_t low, int64_t high) {
@@ -33,6 +35,14 @@ Status check_rope(const std::string& place, const RopeSpec& rope, int32_t head_d
     return malformed(place + "inv_freq", "{} frequencies for {} rotating dims", rope.inv_freq.size(), rope.rotary_dim);
   }
   for (const float frequency : rope.inv_freq) HEADRACE_RETURN_IF_ERROR(check_finite(place + "inv_freq", frequency));
+  if (!rope.long_inv_freq.empty()) {
+    if (rope.long_inv_freq.size() != rope.inv_freq.size())
+      return malformed(place + "long_inv_freq", "not one per pair");
+    for (const float frequency : rope.long_inv_freq) {
+      HEADRACE_RETURN_IF_ERROR(check_finite(place + "long_inv_freq", frequency));
+    }
+    HEADRACE_RETURN_IF_ERROR(check_range(place + "short_length", rope.short_length, 1, kMaxPositions));
+  }
   return check_finite(place + "attention_factor", rope.attention_factor);
 }
 
@@ -45,11 +55,59 @@ Status check_attention(const std::string& place, const GqaAttention& attention) 
   }
   HEADRACE_RETURN_IF_ERROR(check_range(place + "head_dim", attention.head_dim, 1, kMaxHeadDim));
   HEADRACE_RETURN_IF_ERROR(check_range(place + "window", attention.window, 0, kMaxPositions));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "chunk", attention.chunk, 0, kMaxPositions));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "v_dim", attention.v_dim, 0, attention.head_dim));
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "value_scale", attention.value_scale));
   HEADRACE_RETURN_IF_ERROR(check_finite(place + "scale", attention.scale));
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "position_scale", attention.position_scale));
+  if (attention.position_scale != 0) {
+    HEADRACE_RETURN_IF_ERROR(
+        check_range(place + "position_scale_length", attention.position_scale_length, 1, kMaxPositions));
+  }
   if (!std::isfinite(attention.logit_softcap) || attention.logit_softcap < 0) {
     return malformed(place + "logit_softcap", "not a finite number of at least 0");
   }
   return check_rope(place + "rope.", attention.rope, attention.head_dim);
+}
+
+template <class Spec>
+Status check_attention(const std::string& place, const Spec& spec) {
+  return check_mixer(place, spec);
+}
+
+Status check_attention(const std::string& place, const LatentAttention& spec) {
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "num_heads", spec.num_heads, 1, kMaxHeads));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "q_rank", spec.q_rank, 0, kMaxHidden));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "rank", spec.rank, 1, kMaxHeadDim / 2));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "nope_dim", spec.nope_dim, 1, kMaxHeadDim));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "rope_dim", spec.rope_dim, 1, kMaxHeadDim / 2));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "v_dim", spec.v_dim, 1, kMaxHeadDim));
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "scale", spec.scale));
+  if (!(spec.latent_norm_eps > 0) || !std::isfinite(spec.latent_norm_eps)) {
+    return malformed(place + "latent_norm_eps", "must be a positive number");
+  }
+  if (spec.rope.rotary_dim != spec.rope_dim) {
+    return malformed(place + "rope.rotary_dim", "{}, but {} dims rotate", spec.rope.rotary_dim, spec.rope_dim);
+  }
+  return check_rope(place + "rope.", spec.rope, spec.rope_dim);
+}
+
+Status check_attention(const std::string& place, const AttentionBesideMamba& spec) {
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "attention_scale", spec.attention_scale));
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "mamba_scale", spec.mamba_scale));
+  HEADRACE_RETURN_IF_ERROR(check_attention(place, spec.attention));
+  return check_mixer(place + "mamba.", spec.mamba);
+}
+
+std::string_view qk_norm_name(QkNormKind kind) {
+  switch (kind) {
+    case QkNormKind::kHead: return "head";
+    case QkNormKind::kHeadAfterRotation: return "head_after_rotation";
+    case QkNormKind::kHeadAfterRotationUnweighted: return "head_after_rotation_unweighted";
+    case QkNormKind::kWhole: return "whole";
+    case QkNormKind::kHeadLayer: return "head_layer_norm";
+  }
+  return "?";
 }
 
 void write_rope(JsonWriter& out, const RopeSpec& rope, bool with_frequencies) {
@@ -60,6 +118,10 @@ void write_rope(JsonWriter& out, const RopeSpec& rope, bool with_frequencies) {
   out.member("attention_factor", rope.attention_factor);
   out.member("interleaved", rope.interleaved);
   if (with_frequencies) out.list("inv_freq", rope.inv_freq);
+  if (!rope.long_inv_freq.empty()) {
+    out.member("short_length", rope.short_length);
+    if (with_frequencies) out.list("long_inv_freq", rope.long_inv_freq);
+  }
   out.end_object();
 }
 
@@ -71,13 +133,92 @@ void write_attention(JsonWriter& out, const GqaAttention& attention, bool with_f
   out.member("head_dim", attention.head_dim);
   out.member("scale", attention.scale);
   out.member("window", attention.window);
+  out.member("chunk", attention.chunk);
+  out.member("v_dim", attention.value_dim());
+  out.member("value_scale", attention.value_scale);
   out.member("logit_softcap", attention.logit_softcap);
   out.member("qkv_bias", attention.qkv_bias);
   out.member("output_bias", attention.output_bias);
+  out.member("output_gate", attention.output_gate);
   out.member("qk_norm", attention.qk_norm);
+  if (attention.qk_norm) out.member("qk_norm_kind", qk_norm_name(attention.qk_norm_kind));
+  if (attention.position_scale != 0) {
+    out.member("position_scale", attention.position_scale);
+    out.member("position_scale_length", attention.position_scale_length);
+    out.member("position_scale_shift", attention.position_scale_shift);
+  }
+  out.member("sinks", attention.sinks);
   out.key("rope");
   write_rope(out, attention.rope, with_frequencies);
   out.end_object();
+}
+
+template <class Spec>
+void write_attention(JsonWriter& out, const Spec& spec, bool) {
+  out.begin_object();
+  write_mixer(out, spec);
+  out.end_object();
+}
+
+void write_attention(JsonWriter& out, const LatentAttention& spec, bool with_frequencies) {
+  out.begin_object();
+  out.member("kind", "latent");
+  out.member("num_heads", spec.num_heads);
+  out.member("q_rank", spec.q_rank);
+  out.member("rank", spec.rank);
+  out.member("nope_dim", spec.nope_dim);
+  out.member("rope_dim", spec.rope_dim);
+  out.member("v_dim", spec.v_dim);
+  out.member("scale", spec.scale);
+  out.member("latent_norm_eps", spec.latent_norm_eps);
+  out.member("latent_bias", spec.latent_bias);
+  out.member("output_bias", spec.output_bias);
+  out.key("rope");
+  write_rope(out, spec.rope, with_frequencies);
+  out.end_object();
+}
+
+void write_attention(JsonWriter& out, const AttentionBesideMamba& spec, bool with_frequencies) {
+  out.begin_object();
+  out.member("kind", "attention_beside_mamba");
+  out.member("attention_scale", spec.attention_scale);
+  out.member("mamba_scale", spec.mamba_scale);
+  out.key("attention");
+  write_attention(out, spec.attention, with_frequencies);
+  out.key("mamba");
+  write_attention(out, spec.mamba, with_frequencies);
+  out.end_object();
+}
+
+// Of the layer's state, and of its cache.
+struct LayerCacheSizes {
+  uint64_t state_floats = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+
+  template <class Spec>
+  void operator()(const Spec& spec) {
+    const MixerSizes sizes = mixer_sizes(spec);
+    state_floats += static_cast<uint64_t>(sizes.conv_state + sizes.state);
+  }
+  void operator()(const GqaAttention& spec) {
+    num_kv_heads = spec.num_kv_heads;
+    head_dim = spec.head_dim;
+  }
+  void operator()(const LatentAttention& spec) {
+    num_kv_heads = 1;
+    head_dim = spec.key_dim();
+  }
+  void operator()(const AttentionBesideMamba& spec) {
+    (*this)(spec.attention);
+    (*this)(spec.mamba);
+  }
+};
+
+LayerCacheSizes cache_sizes(const LayerSpec& layer) {
+  LayerCacheSizes sizes;
+  std::visit([&](const auto& spec) { sizes(spec); }, layer.attention);
+  return sizes;
 }
 
 void write_feed_forward(JsonWriter& out, const DenseFeedForward& dense) {
@@ -86,7 +227,66 @@ void write_feed_forward(JsonWriter& out, const DenseFeedForward& dense) {
   out.member("intermediate_size", dense.intermediate_size);
   out.member("activation", activation_name(dense.activation));
   out.member("bias", dense.bias);
+  out.member("gated", dense.gated);
+  out.member("gate_scale", dense.gate_scale);
+  out.member("inner_scale", dense.inner_scale);
   out.end_object();
+}
+
+void write_feed_forward(JsonWriter& out, const NoFeedForward&) {
+  out.begin_object();
+  out.member("kind", "none");
+  out.end_object();
+}
+
+void write_feed_forward(JsonWriter& out, const MixtureOfExperts& moe) {
+  const RouterSpec& router = moe.router;
+  out.begin_object();
+  out.member("kind", "mixture_of_experts");
+  out.member("num_experts", router.num_experts);
+  out.member("top_k", router.top_k);
+  out.member("num_groups", router.num_groups);
+  out.member("top_groups", router.top_groups);
+  out.member("group_score", router.group_score == GroupScore::kMax ? "max" : "top_two_sum");
+  out.member("score", router.score == RouterScore::kSoftmax ? "softmax" : "sigmoid");
+  out.member("router_bias", router.bias);
+  out.member("router_correction", router.correction);
+  out.member("normalize", router.normalize);
+  out.member("sum_floor", router.sum_floor);
+  out.member("scale", router.scale);
+  out.member("intermediate_size", moe.intermediate_size);
+  out.member("activation", activation_name(moe.activation));
+  out.member("activation_limit", moe.activation_limit);
+  out.member("bias", moe.bias);
+  out.member("weight_inputs", moe.weight_inputs);
+  out.member("shared_intermediate_size", moe.shared_intermediate_size);
+  out.member("shared_gate", moe.shared_gate);
+  out.end_object();
+}
+
+Status check_feed_forward(const std::string&, const NoFeedForward&) { return {}; }
+
+Status check_feed_forward(const std::string& place, const DenseFeedForward& dense) {
+  return check_range(place + "intermediate_size", dense.intermediate_size, 1, kMaxIntermediate);
+}
+
+Status check_feed_forward(const std::string& place, const MixtureOfExperts& moe) {
+  const RouterSpec& router = moe.router;
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "num_experts", router.num_experts, 1, kMaxExperts));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "num_groups", router.num_groups, 1, router.num_experts));
+  if (router.num_experts % router.num_groups != 0) {
+    return malformed(place + "num_groups", "{} experts are no multiple of {} groups", router.num_experts,
+                     router.num_groups);
+  }
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "top_groups", router.top_groups, 1, router.num_groups));
+  HEADRACE_RETURN_IF_ERROR(
+      check_range(place + "top_k", router.top_k, 1, router.num_experts / router.num_groups * router.top_groups));
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "scale", router.scale));
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "sum_floor", router.sum_floor));
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "activation_limit", moe.activation_limit));
+  HEADRACE_RETURN_IF_ERROR(
+      check_range(place + "shared_intermediate_size", moe.shared_intermediate_size, 0, kMaxIntermediate));
+  return check_range(place + "intermediate_size", moe.intermediate_size, 1, kMaxIntermediate);
 }
 
 }  // namespace
@@ -97,6 +297,9 @@ std::string_view activation_name(Activation activation) {
     case Activation::kGeluTanh: return "gelu_tanh";
     case Activation::kGeluErf: return "gelu_erf";
     case Activation::kRelu: return "relu";
+    case Activation::kRelu2: return "relu2";
+    case Activation::kClampedSwish: return "clamped_swish";
+    case Activation::kSigmoid: return "sigmoid";
   }
   return "?";
 }
@@ -107,20 +310,25 @@ Status validate_spec(const ModelSpec& spec) {
   HEADRACE_RETURN_IF_ERROR(check_range("max_position_embeddings", spec.max_position_embeddings, 1, kMaxPositions));
   HEADRACE_RETURN_IF_ERROR(check_range("num_hidden_layers", static_cast<int64_t>(spec.layers.size()), 1, kMaxLayers));
   HEADRACE_RETURN_IF_ERROR(check_finite("embedding_scale", spec.embedding_scale));
+  HEADRACE_RETURN_IF_ERROR(check_range("learned_positions", spec.learned_positions, 0, kMaxPositions));
+  if (spec.learned_positions > 0) {
+    HEADRACE_RETURN_IF_ERROR(
+        check_range("max_position_embeddings", spec.max_position_embeddings, 1, spec.learned_positions));
+  }
+  HEADRACE_RETURN_IF_ERROR(check_finite("logit_scale", spec.head.logit_scale));
   if (!(spec.norm_eps > 0) || !std::isfinite(spec.norm_eps)) return malformed("norm_eps", "must be a positive number");
   if (!std::isfinite(spec.head.logit_softcap) || spec.head.logit_softcap < 0) {
     return malformed("final_logit_softcapping", "not a finite number of at least 0");
   }
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const std::string place = fmt::format("layers.{}.", i);
+    HEADRACE_RETURN_IF_ERROR(check_finite(place + "residual_scale", spec.layers[i].residual_scale));
     HEADRACE_RETURN_IF_ERROR(
         std::visit([&](const auto& attention) { return check_attention(place + "attention.", attention); },
                    spec.layers[i].attention));
-    HEADRACE_RETURN_IF_ERROR(std::visit(
-        [&](const auto& dense) {
-          return check_range(place + "feed_forward.intermediate_size", dense.intermediate_size, 1, kMaxIntermediate);
-        },
-        spec.layers[i].feed_forward));
+    HEADRACE_RETURN_IF_ERROR(
+        std::visit([&](const auto& block) { return check_feed_forward(place + "feed_forward.", block); },
+                   spec.layers[i].feed_forward));
   }
   // The head may be larger than the tokens in use, never smaller: an id beyond it could not be embedded.
   for (const int32_t id : spec.eos_token_ids) {
@@ -133,10 +341,18 @@ std::vector<KvLayout> kv_layouts(const ModelSpec& spec, KvDType dtype, int32_t b
   std::vector<KvLayout> layouts;
   layouts.reserve(spec.layers.size());
   for (const LayerSpec& layer : spec.layers) {
-    const auto& attention = std::get<GqaAttention>(layer.attention);
-    layouts.push_back({dtype, attention.num_kv_heads, attention.head_dim, block_size});
+    const LayerCacheSizes sizes = cache_sizes(layer);
+    layouts.push_back({dtype, sizes.num_kv_heads, sizes.head_dim, block_size});
   }
   return layouts;
+}
+
+uint64_t state_floats(const LayerSpec& layer) { return cache_sizes(layer).state_floats; }
+
+uint64_t state_floats(const ModelSpec& spec) {
+  uint64_t total = 0;
+  for (const LayerSpec& layer : spec.layers) total += state_floats(layer);
+  return total;
 }
 
 uint64_t kv_bytes_per_token(const ModelSpec& spec, KvDType dtype) {
@@ -145,16 +361,30 @@ uint64_t kv_bytes_per_token(const ModelSpec& spec, KvDType dtype) {
   return (block + 15) / 16;
 }
 
+bool uses_long_rope(const ModelSpec& spec, int64_t length) {
+  for (const LayerSpec& layer : spec.layers) {
+    const auto* attention = std::get_if<GqaAttention>(&layer.attention);
+    if (attention == nullptr || attention->rope.long_inv_freq.empty()) continue;
+    if (length > attention->rope.short_length) return true;
+  }
+  return false;
+}
+
 void write_spec(JsonWriter& out, const ModelSpec& spec, bool with_frequencies) {
   out.member("architecture", spec.architecture);
   out.member("vocab_size", spec.vocab_size);
   out.member("hidden_size", spec.hidden_size);
   out.member("max_position_embeddings", spec.max_position_embeddings);
   out.member("embedding_scale", spec.embedding_scale);
+  out.member("learned_positions", spec.learned_positions);
+  out.member("norm", spec.norm == NormKind::kRms ? "rms" : "layer");
+  out.member("norm_bias", spec.norm_bias);
   out.member("norm_eps", spec.norm_eps);
   out.member("norm_weight_offset", spec.norm_weight_offset);
   out.member("tied", spec.head.tied);
   out.member("final_logit_softcap", spec.head.logit_softcap);
+  out.member("logit_scale", spec.head.logit_scale);
+  out.member("head_bias", spec.head.bias);
   out.key("layers");
   out.begin_array();
   for (const LayerSpec& layer : spec.layers) {
@@ -162,7 +392,11 @@ void write_spec(JsonWriter& out, const ModelSpec& spec, bool with_frequencies) {
     out.key("attention");
     std::visit([&](const auto& attention) { write_attention(out, attention, with_frequencies); }, layer.attention);
     out.key("feed_forward");
-    std::visit([&](const auto& dense) { write_feed_forward(out, dense); }, layer.feed_forward);
+    std::visit([&](const auto& block) { write_feed_forward(out, block); }, layer.feed_forward);
+    out.member("attention_norm", layer.attention_norm);
+    out.member("feed_forward_norm", layer.feed_forward_norm);
+    out.member("parallel", layer.parallel);
+    out.member("residual_scale", layer.residual_scale);
     out.member("post_attention_norm", layer.post_attention_norm);
     out.member("post_feed_forward_norm", layer.post_feed_forward_norm);
     out.end_object();

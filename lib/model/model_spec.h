@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/recurrent_spec.h"
 #include "tensor/kv_layout.h"
 #include "tensor/op_params.h"
+#include "tensor/router_params.h"
 
 namespace headrace {
 
@@ -25,7 +27,22 @@ struct RopeSpec {
   std::vector<float> inv_freq;    // [rotary_dim / 2], radians per position
   float attention_factor = 1.0f;  // multiplies cos and sin
   bool interleaved = false;       // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
+  // Long RoPE (Ding et al. 2024): sequences that may grow beyond `short_length` positions rotate by these from their
+  // first token on. Empty: there is one set.
+  std::vector<float> long_inv_freq;  // [rotary_dim / 2]
+  int32_t short_length = 0;
   bool operator==(const RopeSpec&) const = default;
+};
+
+enum class NormKind : int32_t { kRms, kLayer };
+
+// What is normalised of q and k where a spec asks for it.
+enum class QkNormKind : int32_t {
+  kHead,                         // RMS of each head before the rotation, one weight [head_dim] for all heads
+  kHeadAfterRotation,            // the same after it
+  kHeadAfterRotationUnweighted,  // likewise with a weight of one
+  kWhole,                        // RMS over all heads of a row, weight [heads * head_dim], before the rotation
+  kHeadLayer,                    // layer norm of each head, a weight of its own for each: [heads, head_dim]
 };
 
 // Softmax attention, num_heads / num_kv_heads query heads per key/value head (multi-head when they are
@@ -34,38 +51,127 @@ struct GqaAttention {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
+  int32_t v_dim = 0;           // dims of a value, at most head_dim; 0: head_dim. The cache holds zeros past them
+  float value_scale = 1.0f;    // of the values
   float scale = 0.0f;          // of q k^T
   int32_t window = 0;          // keys a row sees, itself included; 0: all before it
+  int32_t chunk = 0;           // keys of a row's own run of so many positions alone; 0: no such cut
   float logit_softcap = 0.0f;  // 0: none
   bool qkv_bias = false;
   bool output_bias = false;
-  bool qk_norm = false;  // RMS norm of each head of q and k, before the rotation
+  bool output_gate = false;  // attention times sigmoid(gate), the gate of a head beside its q in the file
+  bool qk_norm = false;
+  QkNormKind qk_norm_kind = QkNormKind::kHead;
+  // q of position p is scaled by 1 + position_scale ln(1 + floor((p + position_scale_shift) / position_scale_length));
+  // 0: not.
+  float position_scale = 0.0f;
+  int32_t position_scale_length = 0;
+  int32_t position_scale_shift = 0;
+  bool sinks = false;  // a weight per head that joins its softmax's denominator as one more logit
   RopeSpec rope;
+  int32_t value_dim() const { return v_dim == 0 ? head_dim : v_dim; }
   bool operator==(const GqaAttention&) const = default;
 };
-using AttentionSpec = std::variant<GqaAttention>;
 
-// down(activation(gate(x)) * up(x)).
+// Multi-head latent attention (DeepSeek-V2): every head's keys and values are projections of one latent per position.
+// Only the latent and the rotated part, which all heads share, are cached, as the one KV head [rope_dim | rank] that
+// serves as key and as value. Queries are brought into that space and results out of it, for every row alike, so that
+// prefill and decoding are one arithmetic.
+struct LatentAttention {
+  int32_t num_heads = 0;
+  int32_t q_rank = 0;    // of the queries' own latent; 0: queries are projected at once
+  int32_t rank = 0;      // of the latent of keys and values
+  int32_t nope_dim = 0;  // dims of a head's key that do not rotate
+  int32_t rope_dim = 0;  // dims that do
+  int32_t v_dim = 0;     // of a head's value
+  float scale = 0.0f;    // of q k^T
+  float latent_norm_eps = 1e-6f;
+  bool latent_bias = false;  // of the projections into latents
+  bool output_bias = false;
+  RopeSpec rope;
+  int32_t key_dim() const { return rope_dim + rank; }
+  bool operator==(const LatentAttention&) const = default;
+};
+
+// Attention and a Mamba-2 layer see the same input; their outputs are added. Reference: transformers models/falcon_h1.
+struct AttentionBesideMamba {
+  GqaAttention attention;
+  Mamba2 mamba;
+  float attention_scale = 1.0f;  // of the branches' outputs
+  float mamba_scale = 1.0f;
+  bool operator==(const AttentionBesideMamba&) const = default;
+};
+
+using AttentionSpec = std::variant<GqaAttention, ShortConv, Mamba, Mamba2, GatedDelta, KimiDelta, LightningAttention,
+                                   NoAttention, AttentionBesideMamba, LatentAttention>;
+
+// down(activation(gate(x)) * up(x)), or down(activation(up(x))) without a gate.
 struct DenseFeedForward {
   int32_t intermediate_size = 0;
   Activation activation = Activation::kSilu;
   bool bias = false;
+  bool gated = true;
+  float gate_scale = 1.0f;   // of gate(x)
+  float inner_scale = 1.0f;  // of what down sees
   bool operator==(const DenseFeedForward&) const = default;
 };
-using FeedForwardSpec = std::variant<DenseFeedForward>;
 
-// x += [post_attention_norm](attention(norm(x))); x += [post_feed_forward_norm](feed_forward(norm(x))).
+// How a row chooses its experts; the meaning of the fields is that of RouteParams.
+struct RouterSpec {
+  int32_t num_experts = 0;
+  int32_t top_k = 0;
+  int32_t num_groups = 1;
+  int32_t top_groups = 1;
+  GroupScore group_score = GroupScore::kTopTwoSum;
+  RouterScore score = RouterScore::kSoftmax;
+  bool bias = false;        // of the logits
+  bool correction = false;  // a weight that is added to the scores for the choice
+  bool normalize = false;
+  float sum_floor = 0.0f;
+  float scale = 1.0f;
+  bool operator==(const RouterSpec&) const = default;
+};
+
+// The sum of a row's experts, each down(activation(gate(x)) * up(x)), and of a feed-forward that every row visits.
+struct MixtureOfExperts {
+  RouterSpec router;
+  int32_t intermediate_size = 0;  // of one expert
+  Activation activation = Activation::kSilu;
+  float activation_limit = 0.0f;         // kClampedSwish
+  bool bias = false;                     // of the experts
+  bool weight_inputs = false;            // weights multiply the experts' inputs, not their outputs
+  int32_t shared_intermediate_size = 0;  // 0: no shared feed-forward
+  bool shared_gate = false;              // its output times sigmoid(w x)
+  bool operator==(const MixtureOfExperts&) const = default;
+};
+
+// The layer is its attention alone.
+struct NoFeedForward {
+  bool operator==(const NoFeedForward&) const = default;
+};
+using FeedForwardSpec = std::variant<DenseFeedForward, MixtureOfExperts, NoFeedForward>;
+
+// x += s [post_attention_norm](attention([attention_norm](x)));
+// x += s [post_feed_forward_norm](feed_forward([feed_forward_norm](x))), s the residual scale.
+// Parallel: x += s attention(attention_norm(x)) + s feed_forward(n(x)), n = feed_forward_norm if there is one, else
+// attention_norm.
 struct LayerSpec {
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
   bool post_attention_norm = false;
   bool post_feed_forward_norm = false;
+  bool attention_norm = true;
+  bool feed_forward_norm = true;
+  bool parallel = false;
+  float residual_scale = 1.0f;
   bool operator==(const LayerSpec&) const = default;
 };
 
 struct HeadSpec {
   bool tied = false;           // the output matrix is the embedding table
   float logit_softcap = 0.0f;  // 0: none
+  float logit_scale = 1.0f;    // before the cap
+  bool bias = false;
   bool operator==(const HeadSpec&) const = default;
 };
 
@@ -75,8 +181,12 @@ struct ModelSpec {
   int32_t hidden_size = 0;
   int32_t max_position_embeddings = 0;  // longest sequence the file claims
   float embedding_scale = 1.0f;
-  float norm_eps = 0.0f;            // of every RMS norm
-  float norm_weight_offset = 0.0f;  // 1 where norm weights are stored minus one
+  // Rows of a table of position embeddings, added to the tokens'; no sequence may be longer. 0: none.
+  int32_t learned_positions = 0;
+  NormKind norm = NormKind::kRms;   // of every norm over hidden_size
+  bool norm_bias = false;           // likewise
+  float norm_eps = 0.0f;            // of every norm
+  float norm_weight_offset = 0.0f;  // 1 where weights of RMS norms are stored minus one
   std::vector<LayerSpec> layers;
   HeadSpec head;
   int32_t bos_token_id = -1;           // -1: none
@@ -91,10 +201,18 @@ std::string_view activation_name(Activation activation);
 // passes can be multiplied out in int64 without overflow.
 Status validate_spec(const ModelSpec& spec);
 
-// Layouts for a KvCacheConfig, one per layer.
+// Layouts for a KvCacheConfig, one per layer; without KV heads where a layer has no attention.
 std::vector<KvLayout> kv_layouts(const ModelSpec& spec, KvDType dtype, int32_t block_size = 16);
 // Cache bytes of one position over all layers.
 uint64_t kv_bytes_per_token(const ModelSpec& spec, KvDType dtype);
+
+// Floats of one layer's recurrent state, and of one sequence's over all layers in order; 0 where there is none.
+uint64_t state_floats(const LayerSpec& layer);
+uint64_t state_floats(const ModelSpec& spec);
+
+// Whether a sequence that may grow to `length` tokens rotates by RopeSpec::long_inv_freq. Its keys are then of no use to a
+// sequence that does not, nor the other way round.
+bool uses_long_rope(const ModelSpec& spec, int64_t length);
 
 // The spec for people and for hashing: every field that changes the computation, in a fixed order.
 std::string spec_to_json(const ModelSpec& spec);

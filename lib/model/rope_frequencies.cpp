@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 namespace headrace {
 
@@ -72,8 +73,37 @@ void scale_yarn(RopeSpec& rope, const std::vector<float>& periods, const RopeSca
   rope.attention_factor = static_cast<float>(scaling.attention_factor.value_or(magnitude));
 }
 
+// Each frequency is divided by a factor of its own, by another one in long sequences.
+void scale_longrope(RopeSpec& rope, const std::vector<float>& periods, const RopeScaling& scaling) {
+  rope.long_inv_freq.resize(periods.size());
+  for (size_t i = 0; i < periods.size(); ++i) {
+    rope.inv_freq[i] = 1.0f / (static_cast<float>(scaling.short_factors[i]) * periods[i]);
+    rope.long_inv_freq[i] = 1.0f / (static_cast<float>(scaling.long_factors[i]) * periods[i]);
+  }
+  rope.short_length = static_cast<int32_t>(scaling.original_max_positions);
+  const double magnitude = scaling.factor <= 1.0
+                               ? 1.0
+                               : std::sqrt(1.0 + std::log(scaling.factor) / std::log(scaling.original_max_positions));
+  rope.attention_factor = static_cast<float>(scaling.attention_factor.value_or(magnitude));
+}
+
 Status check_positive(const char* field, double value) {
   if (!(value > 0) || !std::isfinite(value)) return malformed(field, "{} is not a positive number", value);
+  return {};
+}
+
+Status check_longrope(int32_t rotary_dim, const RopeScaling& scaling) {
+  if (scaling.original_max_positions < 2 || scaling.original_max_positions > (1 << 28)) {
+    return malformed("original_max_position_embeddings", "{} is out of range", scaling.original_max_positions);
+  }
+  if (scaling.attention_factor) HEADRACE_RETURN_IF_ERROR(check_positive("attention_factor", *scaling.attention_factor));
+  for (const auto& [field, factors] :
+       {std::pair("short_factor", &scaling.short_factors), std::pair("long_factor", &scaling.long_factors)}) {
+    if (factors->size() != static_cast<size_t>(rotary_dim) / 2) {
+      return malformed(field, "{} factors for {} rotating dims", factors->size(), rotary_dim);
+    }
+    for (const double factor : *factors) HEADRACE_RETURN_IF_ERROR(check_positive(field, factor));
+  }
   return {};
 }
 
@@ -85,8 +115,15 @@ Status check_scaling(double theta, int32_t rotary_dim, const RopeScaling& scalin
   if (scaling.type == "default") return {};
   HEADRACE_RETURN_IF_ERROR(check_positive("factor", scaling.factor));
   if (scaling.type == "linear") return {};
+  if (scaling.type == "dynamic") {
+    if (scaling.alpha == 0) return {};
+    if (rotary_dim <= 2) return malformed("alpha", "needs more than {} rotating dims", rotary_dim);
+    return check_positive("alpha", scaling.alpha);
+  }
+  if (scaling.type == "longrope") return check_longrope(rotary_dim, scaling);
   if (scaling.type != "llama3" && scaling.type != "yarn") {
-    return unsupported("rope_type", "unknown rope type '{}' (known: default, linear, llama3, yarn)", scaling.type);
+    return unsupported("rope_type", "unknown rope type '{}' (known: default, linear, llama3, yarn, longrope, dynamic)",
+                       scaling.type);
   }
   HEADRACE_RETURN_IF_ERROR(check_positive("original_max_position_embeddings", scaling.original_max_positions));
   if (scaling.type == "llama3") {
@@ -116,7 +153,10 @@ Result<RopeSpec> make_rope(double theta, int32_t rotary_dim, const RopeScaling& 
   rope.type = scaling.type;
   rope.theta = theta;
   rope.rotary_dim = rotary_dim;
-  const std::vector<float> periods = position_periods(theta, rotary_dim);
+  const double stretched = scaling.type == "dynamic" && scaling.alpha != 0
+                               ? theta * std::pow(scaling.alpha, static_cast<double>(rotary_dim) / (rotary_dim - 2))
+                               : theta;
+  const std::vector<float> periods = position_periods(stretched, rotary_dim);
   rope.inv_freq.resize(periods.size());
   for (size_t i = 0; i < periods.size(); ++i) rope.inv_freq[i] = 1.0f / periods[i];
   if (scaling.type == "linear") {
@@ -125,6 +165,8 @@ Result<RopeSpec> make_rope(double theta, int32_t rotary_dim, const RopeScaling& 
     scale_llama3(rope.inv_freq, scaling);
   } else if (scaling.type == "yarn") {
     scale_yarn(rope, periods, scaling);
+  } else if (scaling.type == "longrope") {
+    scale_longrope(rope, periods, scaling);
   }
   for (const float frequency : rope.inv_freq) {
     if (!std::isfinite(frequency) || frequency < 0)

@@ -13,14 +13,18 @@
 namespace headrace {
 
 struct RopeScaling {
-  std::string type = "default";  // default, linear, llama3, yarn
+  // default, linear, llama3, yarn, longrope (Ding et al. 2024); dynamic, which is the default within the length that
+  // the model was trained for, and with an alpha a fixed other theta (HunYuan).
+  std::string type = "default";
   double factor = 1.0;
-  double original_max_positions = 0;                 // llama3, yarn
+  double original_max_positions = 0;                 // llama3, yarn, longrope
   double low_freq_factor = 0, high_freq_factor = 0;  // llama3 (Llama 3.1)
   double beta_fast = 32, beta_slow = 1;              // yarn (Peng et al. 2023)
   bool truncate = true;                              // yarn: whole dims as borders of the ramp
-  std::optional<double> attention_factor;            // yarn: default from factor, or from the two below
+  std::optional<double> attention_factor;            // yarn, longrope: default from factor, or from the two below
   std::optional<double> mscale, mscale_all_dim;      // yarn, DeepSeek's variant
+  std::vector<double> short_factors, long_factors;   // longrope: [rotary_dim / 2] divide the frequencies
+  double alpha = 0;                                  // dynamic; 0: none
 };
 
 // inv_freq and attention_factor of a RopeSpec. kMalformed (place: the field's name) for numbers that give no

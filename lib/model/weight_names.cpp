@@ -1,7 +1,11 @@
 #include "model/weight_names.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <unordered_set>
+
+#include "model/mixer_weights.h"
 
 namespace headrace {
 
@@ -16,45 +20,320 @@ void add_linear(std::vector<WeightEntry>& out, const std::string& name, uint64_t
   if (bias) out.push_back({name + ".bias", "", {rows}});
 }
 
+void add_norm(std::vector<WeightEntry>& out, const std::string& name, const ModelSpec& spec) {
+  out.push_back({name + ".weight", "", {size(spec.hidden_size)}});
+  if (spec.norm_bias) out.push_back({name + ".bias", "", {size(spec.hidden_size)}});
+}
+
+void add_qk_norm(std::vector<WeightEntry>& out, const std::string& name, const GqaAttention& attention, int32_t heads) {
+  const bool shared =
+      attention.qk_norm_kind == QkNormKind::kHead || attention.qk_norm_kind == QkNormKind::kHeadAfterRotation;
+  WeightEntry entry{name + ".weight", "", {size(attention.head_dim) * (shared ? 1 : size(heads))}};
+  entry.flat = attention.qk_norm_kind == QkNormKind::kHeadLayer;  // [heads, head_dim] in some files
+  out.push_back(std::move(entry));
+}
+
 void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, const GqaAttention& attention,
                    uint64_t hidden) {
   const uint64_t q_rows = size(attention.num_heads) * size(attention.head_dim);
   const uint64_t kv_rows = size(attention.num_kv_heads) * size(attention.head_dim);
+  const size_t first = out.size();
   add_linear(out, prefix + "q_proj", q_rows, hidden, attention.qkv_bias);
-  add_linear(out, prefix + "k_proj", kv_rows, hidden, attention.qkv_bias);
-  add_linear(out, prefix + "v_proj", kv_rows, hidden, attention.qkv_bias);
-  add_linear(out, prefix + "o_proj", hidden, q_rows, attention.output_bias);
-  if (attention.qk_norm) {
-    out.push_back({prefix + "q_norm.weight", "", {size(attention.head_dim)}});
-    out.push_back({prefix + "k_norm.weight", "", {size(attention.head_dim)}});
+  if (attention.output_gate) {
+    out.back().row_block = size(attention.head_dim);
+    add_linear(out, prefix + "q_gate", q_rows, hidden, false);
+    out.back().row_block = size(attention.head_dim);
   }
+  add_linear(out, prefix + "k_proj", kv_rows, hidden, attention.qkv_bias);
+  const uint64_t v_rows = size(attention.num_kv_heads) * size(attention.value_dim());
+  add_linear(out, prefix + "v_proj", v_rows, hidden, attention.qkv_bias);
+  for (size_t i = first; i < out.size(); ++i) out[i].head_rows = size(attention.head_dim);
+  const uint64_t o_cols = size(attention.num_heads) * size(attention.value_dim());
+  add_linear(out, prefix + "o_proj", hidden, o_cols, attention.output_bias);
+  if (attention.qk_norm && attention.qk_norm_kind != QkNormKind::kHeadAfterRotationUnweighted) {
+    add_qk_norm(out, prefix + "q_norm", attention, attention.num_heads);
+    add_qk_norm(out, prefix + "k_norm", attention, attention.num_kv_heads);
+  }
+  if (attention.sinks) out.push_back({prefix + "sinks.weight", "", {size(attention.num_heads)}});
 }
+
+void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, const LatentAttention& attention,
+                   uint64_t hidden) {
+  const uint64_t heads = size(attention.num_heads), rank = size(attention.rank);
+  uint64_t q_cols = hidden;
+  if (attention.q_rank > 0) {
+    q_cols = size(attention.q_rank);
+    add_linear(out, prefix + "q_down", q_cols, hidden, attention.latent_bias);
+    out.push_back({prefix + "q_latent_norm.weight", "", {q_cols}});
+  }
+  add_linear(out, prefix + "q_proj", heads * size(attention.nope_dim + attention.rope_dim), q_cols, false);
+  add_linear(out, prefix + "latent", rank, hidden, attention.latent_bias);
+  add_linear(out, prefix + "k_rope", size(attention.rope_dim), hidden, attention.latent_bias);
+  out.push_back({prefix + "latent_norm.weight", "", {rank}});
+  for (uint64_t h = 0; h < heads; ++h) {
+    for (const auto& [name, rows, cols] :
+         {std::tuple("k_up", rank, size(attention.nope_dim)), std::tuple("v_up", size(attention.v_dim), rank)}) {
+      WeightEntry entry{fmt::format("{}heads.{}.{}.weight", prefix, h, name), "", {rows, cols}};
+      entry.index = h;
+      entry.count = heads;
+      out.push_back(std::move(entry));
+    }
+  }
+  add_linear(out, prefix + "o_proj", hidden, heads * size(attention.v_dim), attention.output_bias);
+}
+
+template <class Spec>
+void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, const Spec& spec, uint64_t hidden) {
+  add_mixer(out, prefix, spec, static_cast<int64_t>(hidden));
+}
+
+void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, const AttentionBesideMamba& spec,
+                   uint64_t hidden) {
+  add_attention(out, prefix, spec.attention, hidden);
+  add_attention(out, prefix, spec.mamba, hidden);
+}
+
+void add_feed_forward(std::vector<WeightEntry>&, const std::string&, const NoFeedForward&, uint64_t) {}
 
 void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, const DenseFeedForward& dense,
                       uint64_t hidden) {
-  add_linear(out, prefix + "gate_proj", size(dense.intermediate_size), hidden, dense.bias);
+  if (dense.gated) add_linear(out, prefix + "gate_proj", size(dense.intermediate_size), hidden, dense.bias);
   add_linear(out, prefix + "up_proj", size(dense.intermediate_size), hidden, dense.bias);
   add_linear(out, prefix + "down_proj", hidden, size(dense.intermediate_size), dense.bias);
 }
 
+void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, const MixtureOfExperts& moe,
+                      uint64_t hidden) {
+  const uint64_t experts = size(moe.router.num_experts);
+  DenseFeedForward expert, shared;
+  expert.intermediate_size = moe.intermediate_size;
+  expert.bias = moe.bias;
+  shared.intermediate_size = moe.shared_intermediate_size;
+  add_linear(out, prefix + "router", experts, hidden, moe.router.bias);
+  if (moe.router.correction) out.push_back({prefix + "router.correction", "", {experts}});
+  for (uint64_t e = 0; e < experts; ++e) {
+    const size_t first = out.size();
+    add_feed_forward(out, fmt::format("{}experts.{}.", prefix, e), expert, hidden);
+    for (size_t i = first; i < out.size(); ++i) {
+      out[i].index = e;
+      out[i].count = experts;
+    }
+  }
+  if (moe.shared_intermediate_size > 0) {
+    add_feed_forward(out, prefix + "shared.", shared, hidden);
+    if (moe.shared_gate) add_linear(out, prefix + "shared.router", 1, hidden, false);
+  }
+}
+
+// The number of an expert or a head becomes `*`: "experts.12.up_proj" -> "experts.*.up_proj".
+std::string without_number(std::string_view name) {
+  std::string out;
+  bool replaced = false;
+  for (size_t i = 0; i < name.size();) {
+    const bool starts_number = (i == 0 || name[i - 1] == '.') && name[i] >= '0' && name[i] <= '9';
+    if (!starts_number || replaced) {
+      out += name[i++];
+      continue;
+    }
+    replaced = true;
+    out += '*';
+    while (i < name.size() && name[i] >= '0' && name[i] <= '9') ++i;
+  }
+  return out;
+}
+
+struct FoundName {
+  std::string name;
+  const NamePair* pair = nullptr;
+  bool stacked = false;  // the tensor holds all experts or heads
+};
+
 // "layers.3.q_proj.weight" -> "model.layers.3.self_attn.q_proj.weight"
-std::string file_name(const std::string& ours, const WeightNaming& naming) {
-  const size_t last_dot = ours.rfind('.');
-  std::string_view module = std::string_view(ours).substr(0, last_dot);
-  const std::string suffix = ours.substr(last_dot);
+FoundName file_name(const WeightEntry& entry, const WeightNaming& naming, const TensorFile& file) {
+  std::string_view full = entry.name;
   std::string prefix;
   std::span<const NamePair> table = naming.top;
   constexpr std::string_view kLayers = "layers.";
-  if (module.starts_with(kLayers)) {
-    const size_t dot = module.find('.', kLayers.size());
-    prefix = fmt::format("{}{}.", naming.layer_prefix, module.substr(kLayers.size(), dot - kLayers.size()));
-    module = module.substr(dot + 1);
+  if (full.starts_with(kLayers)) {
+    const size_t dot = full.find('.', kLayers.size());
+    prefix = fmt::format("{}{}.", naming.layer_prefix, full.substr(kLayers.size(), dot - kLayers.size()));
+    full = full.substr(dot + 1);
     table = naming.layer;
   }
-  for (const NamePair& pair : table) {
-    if (pair.ours == module) return prefix + std::string(pair.theirs) + suffix;
+  const std::string pattern = without_number(full);
+  const size_t last_dot = pattern.rfind('.');
+  const auto found = [&](const NamePair& pair, std::string_view suffix) {
+    const size_t star = pair.theirs.find('*');
+    std::string name = prefix + std::string(pair.theirs.substr(0, star));
+    if (star != std::string_view::npos) {
+      name += std::to_string(entry.index);
+      name += pair.theirs.substr(star + 1);
+    }
+    name += suffix;
+    return FoundName{name, &pair, star == std::string_view::npos && pattern.find('*') != std::string::npos};
+  };
+  FoundName first;
+  for (const bool whole : {true, false}) {
+    const size_t end = whole ? pattern.size() : last_dot;
+    for (const NamePair& pair : table) {
+      if (pair.ours != std::string_view(pattern).substr(0, end)) continue;
+      FoundName name = found(pair, std::string_view(pattern).substr(end));
+      if (file.find(name.name) != nullptr) return name;
+      if (first.pair == nullptr) first = std::move(name);
+    }
   }
-  return {};
+  return first;
+}
+
+uint64_t product(const Shape& shape) {
+  uint64_t count = 1;
+  for (const uint64_t size : shape) count *= size;  // checked when the file was opened
+  return count;
+}
+
+// Leading dimensions of one say nothing.
+Shape trimmed(const Shape& shape) {
+  size_t first = 0;
+  while (first + 1 < shape.size() && shape[first] == 1) ++first;
+  return {shape.begin() + static_cast<int64_t>(first), shape.end()};
+}
+
+// Divides tensors that hold several weights, in the order in which they ask.
+class Divider {
+  struct Next {
+    uint64_t rows = 0, uses = 0;
+  };
+  struct Shares {
+    uint64_t uses = 0, used = 0, total = 0;
+    std::vector<Next> next;  // of each expert or head
+  };
+
+ public:
+  void count_use(const std::string& file_name) { ++shares_[file_name].uses; }
+
+  Status place(WeightEntry& entry, const FoundName& found, const TensorEntry& tensor) {
+    Shares& shares = shares_[entry.file_name];
+    if (entry.flat) {
+      if (product(tensor.shape) == entry.shape[0]) return place_flat(entry, shares);
+      return malformed(entry.file_name, "shape [{}], expected {} elements", fmt::join(tensor.shape, ", "),
+                       entry.shape[0]);
+    }
+    const uint64_t rows = entry.shape.size() == 1 ? 1 : entry.shape[0], cols = entry.shape.back();
+    entry.row_stride = cols;
+    if (found.pair->form == TensorForm::kRowsByHead) return place_by_head(entry, shares, tensor, rows, cols);
+    if (entry.row_block > 0) return place_groups(entry, tensor, shares);
+    if (shares.uses == 1 && found.pair->form == TensorForm::kRows) {
+      if (trimmed(tensor.shape) == trimmed(entry.shape)) return {};
+      return malformed(entry.file_name, "shape [{}], expected [{}]", fmt::join(tensor.shape, ", "),
+                       fmt::join(entry.shape, ", "));
+    }
+    const uint64_t total = product(tensor.shape), stack = found.stacked ? entry.count : 1;
+    const uint64_t index = found.stacked ? entry.index : 0, last = tensor.shape.empty() ? 1 : tensor.shape.back();
+    const auto refuse = [&] {
+      return malformed(entry.file_name, "shape [{}] does not divide into {} of [{}] and the like",
+                       fmt::join(tensor.shape, ", "), stack, fmt::join(entry.shape, ", "));
+    };
+    if (total % stack != 0 || total == 0) return refuse();
+    const uint64_t item = total / stack;
+    shares.next.resize(stack);
+    Next& next = shares.next[index];
+    const bool interleaved = found.pair->interleaved;
+    const uint64_t step = interleaved ? 2 : 1, first = interleaved ? next.uses : next.rows;
+    uint64_t taken = 0, length = 0;  // of the axis that is divided
+    if (entry.shape.size() == 1) {
+      taken = cols;
+      length = item;
+      entry.offset = index * item + first;
+      entry.col_stride = step;
+    } else if (found.pair->form == TensorForm::kTransposed) {
+      if (item / last != cols || item % last != 0) return refuse();
+      taken = rows;
+      length = last;
+      entry.offset = index * item + first;
+      entry.row_stride = step;
+      entry.col_stride = last;
+    } else {
+      const bool swapped = found.pair->form == TensorForm::kSwapped;
+      if (last != (swapped ? rows : cols)) return refuse();
+      taken = swapped ? cols : rows;
+      length = item / last;
+      entry.offset = index * item + first * last;
+      entry.row_stride = swapped ? 1 : step * last;
+      entry.col_stride = swapped ? last : 1;
+    }
+    next.rows += taken;
+    ++next.uses;
+    if (next.rows > length || (interleaved && taken * 2 != length)) return refuse();
+    shares.used += rows * cols;
+    shares.total = total;
+    return {};
+  }
+
+  static Status place_by_head(WeightEntry& entry, Shares& shares, const TensorEntry& tensor, uint64_t rows,
+                              uint64_t cols) {
+    const bool vector = entry.shape.size() == 1;
+    const uint64_t total = product(tensor.shape), head = entry.head_rows * (vector ? 1 : cols);
+    if (head == 0 || total != shares.uses * rows * cols || rows * cols % head != 0 ||
+        (!vector && tensor.shape.back() != cols)) {
+      return malformed(entry.file_name, "shape [{}] does not divide into heads of {} times [{}]",
+                       fmt::join(tensor.shape, ", "), shares.uses, fmt::join(entry.shape, ", "));
+    }
+    shares.next.resize(1);
+    entry.offset = shares.next[0].uses++ * head;
+    entry.head_stride = shares.uses * head;
+    shares.used += rows * cols;
+    shares.total = total;
+    return {};
+  }
+
+  // Every group of the tensor's rows holds a run of each weight's, in order.
+  static Status place_groups(WeightEntry& entry, const TensorEntry& tensor, Shares& shares) {
+    const uint64_t rows = entry.shape[0], cols = entry.shape[1], groups = rows / entry.row_block;
+    if (tensor.shape.size() != 2 || tensor.shape[1] != cols || tensor.shape[0] % groups != 0) {
+      return malformed(entry.file_name, "shape [{}] does not divide into {} groups of rows of {}",
+                       fmt::join(tensor.shape, ", "), groups, cols);
+    }
+    shares.next.resize(1);
+    entry.row_stride = cols;
+    entry.offset = shares.next[0].rows / groups * cols;
+    entry.group_stride = tensor.shape[0] / groups * cols;
+    shares.next[0].rows += rows;
+    if (shares.next[0].rows > tensor.shape[0]) {
+      return malformed(entry.file_name, "{} rows, {} are needed", tensor.shape[0], shares.next[0].rows);
+    }
+    shares.used += rows * cols;
+    shares.total = product(tensor.shape);
+    return {};
+  }
+
+  // All of a tensor as one row.
+  static Status place_flat(WeightEntry& entry, Shares& shares) {
+    entry.row_stride = entry.shape[0];
+    shares.used += entry.shape[0];
+    shares.total = entry.shape[0];
+    return {};
+  }
+
+  Status check_used_up() const {
+    for (const auto& [name, shares] : shares_) {
+      if (shares.used == shares.total) continue;
+      return malformed(name, "{} elements, of which the model has a place for {}", shares.total, shares.used);
+    }
+    return {};
+  }
+
+ private:
+  std::map<std::string, Shares> shares_;
+};
+
+// Whether the name is of a layer past the last.
+bool past_last_layer(const std::string& name, const WeightNaming& naming, size_t num_layers) {
+  if (!naming.more_layers || !name.starts_with(naming.layer_prefix)) return false;
+  size_t number = 0;
+  for (size_t i = naming.layer_prefix.size(); i < name.size() && name[i] >= '0' && name[i] <= '9'; ++i) {
+    number = std::min<size_t>(number * 10 + static_cast<size_t>(name[i] - '0'), size_t{1} << 32);
+  }
+  return number >= num_layers;
 }
 
 bool ignored(const std::string& name, const WeightNaming& naming) {
@@ -70,19 +349,23 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
   std::vector<WeightEntry> out;
   const uint64_t hidden = size(spec.hidden_size);
   out.push_back({"embed.weight", "", {size(spec.vocab_size), hidden}});
+  if (spec.learned_positions > 0) out.push_back({"positions.weight", "", {size(spec.learned_positions), hidden}});
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerSpec& layer = spec.layers[i];
     const std::string prefix = fmt::format("layers.{}.", i);
-    const Shape vector_shape = {hidden};
-    out.push_back({prefix + "attention_norm.weight", "", vector_shape});
+    if (layer.attention_norm && !std::holds_alternative<NoAttention>(layer.attention)) {
+      add_norm(out, prefix + "attention_norm", spec);
+    }
     std::visit([&](const auto& attention) { add_attention(out, prefix, attention, hidden); }, layer.attention);
-    if (layer.post_attention_norm) out.push_back({prefix + "post_attention_norm.weight", "", vector_shape});
-    out.push_back({prefix + "feed_forward_norm.weight", "", vector_shape});
-    std::visit([&](const auto& dense) { add_feed_forward(out, prefix, dense, hidden); }, layer.feed_forward);
-    if (layer.post_feed_forward_norm) out.push_back({prefix + "post_feed_forward_norm.weight", "", vector_shape});
+    if (layer.post_attention_norm) add_norm(out, prefix + "post_attention_norm", spec);
+    if (layer.feed_forward_norm && !std::holds_alternative<NoFeedForward>(layer.feed_forward)) {
+      add_norm(out, prefix + "feed_forward_norm", spec);
+    }
+    std::visit([&](const auto& block) { add_feed_forward(out, prefix, block, hidden); }, layer.feed_forward);
+    if (layer.post_feed_forward_norm) add_norm(out, prefix + "post_feed_forward_norm", spec);
   }
-  out.push_back({"final_norm.weight", "", {hidden}});
-  if (!spec.head.tied) out.push_back({"lm_head.weight", "", {size(spec.vocab_size), hidden}});
+  add_norm(out, "final_norm", spec);
+  if (!spec.head.tied) add_linear(out, "lm_head", size(spec.vocab_size), hidden, spec.head.bias);
   return out;
 }
 
@@ -90,19 +373,24 @@ Result<std::vector<WeightEntry>> resolve_weights(const ModelSpec& spec, const We
                                                  const TensorFile& file) {
   std::vector<WeightEntry> entries = list_weights(spec);
   std::unordered_set<std::string_view> used;
+  Divider divider;
+  std::vector<FoundName> names;
   for (WeightEntry& entry : entries) {
-    entry.file_name = file_name(entry.name, naming);
+    names.push_back(file_name(entry, naming, file));
+    entry.file_name = names.back().name;
     if (entry.file_name.empty()) return internal_error(entry.name, "no name in this kind of file");
-    const TensorEntry* tensor = file.find(entry.file_name);
-    if (tensor == nullptr) return not_found(entry.file_name, "the file has no such tensor");
-    if (tensor->shape != entry.shape) {
-      return malformed(entry.file_name, "shape [{}], expected [{}]", fmt::join(tensor->shape, ", "),
-                       fmt::join(entry.shape, ", "));
-    }
+    divider.count_use(entry.file_name);
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const TensorEntry* tensor = file.find(entries[i].file_name);
+    if (tensor == nullptr) return not_found(entries[i].file_name, "the file has no such tensor");
+    HEADRACE_RETURN_IF_ERROR(divider.place(entries[i], names[i], *tensor));
     used.insert(tensor->name);
   }
+  HEADRACE_RETURN_IF_ERROR(divider.check_used_up());
   for (const TensorEntry& tensor : file.tensors()) {
     if (used.contains(tensor.name) || ignored(tensor.name, naming)) continue;
+    if (past_last_layer(tensor.name, naming, spec.layers.size())) continue;
     return unsupported(tensor.name, "a tensor that {} models have no place for", spec.architecture);
   }
   return entries;

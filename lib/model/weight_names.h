@@ -14,9 +14,22 @@
 
 namespace headrace {
 
+// How a tensor of the file holds a weight.
+enum class TensorForm : int32_t {
+  kRows,        // as rows
+  kTransposed,  // the tensor is the transpose: rows are columns of the file
+  kSwapped,     // rows of the file, transposed
+  kRowsByHead,  // as rows, those of the sharing weights in turns of one head's
+};
+
+// A `*` in ours stands for the number of an expert or a head. Without one in theirs, one tensor holds them all, in
+// order. Of several pairs with the same ours, the first whose tensor is in the file counts. Names that stand for the
+// same tensor divide its rows among themselves, in the order of list_weights.
 struct NamePair {
-  std::string_view ours;    // q_proj
-  std::string_view theirs;  // self_attn.q_proj
+  std::string_view ours;    // q_proj, or with its suffix: q_proj.bias
+  std::string_view theirs;  // self_attn.q_proj; where ours has a suffix, the tensor's whole name
+  TensorForm form = TensorForm::kRows;
+  bool interleaved = false;  // rows (or columns) of two weights alternate
 };
 
 // How a file kind names a family's modules; .weight and .bias are the same in both.
@@ -27,6 +40,8 @@ struct WeightNaming {
   // Tensors that may be there and take no part in the text model.
   std::span<const std::string_view> ignored_prefixes;
   std::span<const std::string_view> ignored_suffixes;
+  // Layers past the model's last may be there too: they predict tokens further ahead.
+  bool more_layers = false;
 };
 
 // Every weight of the spec under our names, file_name still empty.

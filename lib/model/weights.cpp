@@ -1,8 +1,10 @@
 #include "model/weights.h"
 
 #include <cmath>
+#include <cstring>
 #include <unordered_map>
 
+#include "model/mixer_weights.h"
 #include "tensor/dequantize.h"
 
 namespace headrace {
@@ -17,7 +19,7 @@ class Loader {
       : file_(file), options_(options), progress_(progress), backend_(backend), packed_bytes_(packed_bytes) {
     for (const WeightEntry& entry : entries) {
       entries_.emplace(entry.name, &entry);
-      if (const TensorEntry* tensor = file.find(entry.file_name)) total_bytes_ += tensor->bytes;
+      if (const TensorEntry* tensor = file.find(entry.file_name)) total_bytes_ += bytes_in_file(entry, *tensor);
     }
   }
 
@@ -29,37 +31,66 @@ class Loader {
   }
 
   Status linear(const std::string& name, LinearWeight& out) {
-    HEADRACE_ASSIGN_OR_RETURN(const TensorEntry* tensor, find(name + ".weight"));
-    if (tensor->shape.size() != 2) return malformed(tensor->name, "not a matrix");
+    HEADRACE_ASSIGN_OR_RETURN(const Found found, find(name + ".weight"));
+    const auto& [entry, tensor] = found;
+    if (entry->shape.size() != 2) return internal_error(name, "not a matrix");
     WeightSource source;
     source.name = tensor->name;
     source.dtype = tensor->dtype;
-    source.rows = static_cast<int64_t>(tensor->shape[0]);
-    source.cols = static_cast<int64_t>(tensor->shape[1]);
-    source.read = [this, tensor](uint64_t offset, std::span<std::byte> destination) {
-      return file_.read(*tensor, offset, destination);
-    };
+    source.rows = static_cast<int64_t>(entry->shape[0]);
+    source.cols = static_cast<int64_t>(entry->shape[1]);
+    std::vector<std::byte> gathered;
+    if (entry->row_stride == entry->shape[1] && entry->col_stride == 1 && entry->head_stride == 0) {
+      const auto start = row_bytes(tensor->dtype, entry->offset);
+      if (!start) return malformed(tensor->name, "its parts are no whole blocks of {}", dtype_name(tensor->dtype));
+      source.read = [this, tensor = tensor, start = *start](uint64_t offset, std::span<std::byte> destination) {
+        return file_.read(*tensor, start + offset, destination);
+      };
+    } else {
+      HEADRACE_RETURN_IF_ERROR(gather(*entry, *tensor, gathered));
+      source.read = [&gathered](uint64_t offset, std::span<std::byte> destination) {
+        std::memcpy(destination.data(), gathered.data() + offset, destination.size());
+        return Status();
+      };
+    }
     HEADRACE_ASSIGN_OR_RETURN(out.weight, backend_.pack(source, options_));
     packed_bytes_ += out.weight->bytes();
-    HEADRACE_RETURN_IF_ERROR(finish(*tensor));
+    HEADRACE_RETURN_IF_ERROR(finish(*entry, *tensor));
     return has(name + ".bias") ? vector(name + ".bias", out.bias) : Status();
   }
 
   Status vector(const std::string& name, std::vector<float>& out) {
-    HEADRACE_ASSIGN_OR_RETURN(const TensorEntry* tensor, find(name));
-    if (tensor->shape.size() != 1 || tensor->shape[0] > (uint64_t{1} << 32))
+    HEADRACE_ASSIGN_OR_RETURN(const Found found, find(name));
+    const auto& [entry, tensor] = found;
+    if (entry->shape.size() != 1 || entry->shape[0] > (uint64_t{1} << 32))
       return malformed(tensor->name, "not a vector");
-    std::vector<std::byte> bytes(tensor->bytes);
-    HEADRACE_RETURN_IF_ERROR(file_.read(*tensor, 0, bytes));
-    out.resize(tensor->shape[0]);
+    WeightEntry as_row = *entry;
+    as_row.shape.insert(as_row.shape.begin(), 1);
+    if (entry->head_stride != 0) {  // a row for each head
+      as_row.shape = {entry->shape[0] / entry->head_rows, entry->head_rows};
+      as_row.row_stride = entry->head_stride;
+      as_row.head_stride = 0;
+    }
+    std::vector<std::byte> bytes;
+    HEADRACE_RETURN_IF_ERROR(gather(as_row, *tensor, bytes));
+    out.resize(entry->shape[0]);
     const Status decoded = dequantize_row(tensor->dtype, bytes.data(), out.data(), static_cast<int64_t>(out.size()));
     if (!decoded.ok()) return decoded.within(tensor->name);
     for (size_t i = 0; i < out.size(); ++i) {
       if (!std::isfinite(out[i])) return malformed(tensor->name, "element {} is not finite", i);
     }
     packed_bytes_ += out.size() * sizeof(float);
-    return finish(*tensor);
+    return finish(*entry, *tensor);
   }
+
+  // Leaves `out` empty when the spec has no such norm.
+  Status norm(const std::string& name, NormWeight& out) {
+    HEADRACE_RETURN_IF_ERROR(optional_vector(name + ".weight", out.weight));
+    for (float& weight : out.weight) weight += layer_norm_offset;
+    return optional_vector(name + ".bias", out.bias);
+  }
+
+  float layer_norm_offset = 0.0f;  // of the weights of layer norms, which the op leaves alone
 
   bool has(const std::string& name) const { return entries_.contains(name); }
   // Leaves `out` empty when the spec has no such weight.
@@ -68,16 +99,55 @@ class Loader {
   }
 
  private:
-  Result<const TensorEntry*> find(const std::string& name) const {
+  struct Found {
+    const WeightEntry* entry;
+    const TensorEntry* tensor;
+  };
+  Result<Found> find(const std::string& name) const {
     const auto it = entries_.find(name);
     if (it == entries_.end()) return internal_error(name, "the spec has no such weight");
     const TensorEntry* tensor = file_.find(it->second->file_name);
     if (tensor == nullptr) return not_found(it->second->file_name, "the file has no such tensor");
-    return tensor;
+    return Found{it->second, tensor};
   }
 
-  Status finish(const TensorEntry& tensor) {
-    done_bytes_ += tensor.bytes;
+  static uint64_t row_start(const WeightEntry& entry, uint64_t row) {
+    if (entry.head_stride == 0) return entry.offset + row * entry.row_stride;
+    return entry.offset + row / entry.head_rows * entry.head_stride + row % entry.head_rows * entry.row_stride;
+  }
+
+  // The entry's rows one after the other, in the file's type.
+  Status gather(const WeightEntry& entry, const TensorEntry& tensor, std::vector<std::byte>& out) const {
+    const uint64_t rows = entry.shape[0], cols = entry.shape[1];
+    const auto bytes_per_row = row_bytes(tensor.dtype, cols);
+    if (!bytes_per_row) return malformed(tensor.name, "its rows are no whole blocks of {}", dtype_name(tensor.dtype));
+    out.resize(rows * *bytes_per_row);
+    if (entry.col_stride == 1) {
+      for (uint64_t row = 0; row < rows; ++row) {
+        const auto start = row_bytes(tensor.dtype, row_start(entry, row));
+        if (!start) return malformed(tensor.name, "its parts are no whole blocks of {}", dtype_name(tensor.dtype));
+        HEADRACE_RETURN_IF_ERROR(
+            file_.read(tensor, *start, std::span(out).subspan(row * *bytes_per_row, *bytes_per_row)));
+      }
+      return {};
+    }
+    if (is_block_format(tensor.dtype)) {
+      return unsupported(tensor.name, "{} blocks lie across the rows that are needed", dtype_name(tensor.dtype));
+    }
+    const uint64_t element = *bytes_per_row / cols;
+    std::vector<std::byte> span(((rows - 1) * entry.row_stride + (cols - 1) * entry.col_stride + 1) * element);
+    HEADRACE_RETURN_IF_ERROR(file_.read(tensor, entry.offset * element, span));
+    for (uint64_t row = 0; row < rows; ++row) {
+      for (uint64_t col = 0; col < cols; ++col) {
+        std::memcpy(out.data() + (row * cols + col) * element,
+                    span.data() + (row * entry.row_stride + col * entry.col_stride) * element, element);
+      }
+    }
+    return {};
+  }
+
+  Status finish(const WeightEntry& entry, const TensorEntry& tensor) {
+    done_bytes_ += bytes_in_file(entry, tensor);
     return report();
   }
 
@@ -93,31 +163,103 @@ class Loader {
 
 Status load_attention(Loader& loader, const std::string& prefix, GqaWeights& out) {
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "q_proj", out.q));
+  if (loader.has(prefix + "q_gate.weight")) HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "q_gate", out.gate));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "k_proj", out.k));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "v_proj", out.v));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "o_proj", out.o));
   HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "q_norm.weight", out.q_norm));
-  return loader.optional_vector(prefix + "k_norm.weight", out.k_norm);
+  HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "k_norm.weight", out.k_norm));
+  return loader.optional_vector(prefix + "sinks.weight", out.sinks);
 }
 
 Status load_feed_forward(Loader& loader, const std::string& prefix, DenseWeights& out) {
-  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "gate_proj", out.gate));
+  if (loader.has(prefix + "gate_proj.weight")) HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "gate_proj", out.gate));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "up_proj", out.up));
   return loader.linear(prefix + "down_proj", out.down);
 }
 
-Status load_layer(Loader& loader, const std::string& prefix, LayerWeights& out) {
-  HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "attention_norm.weight", out.attention_norm));
-  HEADRACE_RETURN_IF_ERROR(
-      std::visit([&](auto& attention) { return load_attention(loader, prefix, attention); }, out.attention));
-  HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "post_attention_norm.weight", out.post_attention_norm));
-  HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "feed_forward_norm.weight", out.feed_forward_norm));
-  HEADRACE_RETURN_IF_ERROR(
-      std::visit([&](auto& dense) { return load_feed_forward(loader, prefix, dense); }, out.feed_forward));
-  return loader.optional_vector(prefix + "post_feed_forward_norm.weight", out.post_feed_forward_norm);
+Status load_feed_forward(Loader& loader, const std::string& prefix, MoeWeights& out) {
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "router", out.router));
+  HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "router.correction", out.correction));
+  out.experts.resize(static_cast<size_t>(out.router.weight->rows()));
+  const auto bias = [](const LinearWeight& weight) { return weight.bias.empty() ? nullptr : weight.bias.data(); };
+  for (size_t e = 0; e < out.experts.size(); ++e) {
+    DenseWeights& expert = out.experts[e];
+    HEADRACE_RETURN_IF_ERROR(load_feed_forward(loader, fmt::format("{}experts.{}.", prefix, e), expert));
+    out.table.push_back({expert.gate.weight.get(), expert.up.weight.get(), expert.down.weight.get(), bias(expert.gate),
+                         bias(expert.up), bias(expert.down)});
+  }
+  if (!loader.has(prefix + "shared.gate_proj.weight")) return {};
+  HEADRACE_RETURN_IF_ERROR(load_feed_forward(loader, prefix + "shared.", out.shared));
+  return loader.has(prefix + "shared.router.weight") ? loader.linear(prefix + "shared.router", out.shared_gate)
+                                                     : Status();
+}
+
+Status load_attention(Loader& loader, const std::string& prefix, const LatentAttention& spec, LatentWeights& out) {
+  if (spec.q_rank > 0) {
+    HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "q_down", out.q_down));
+    HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "q_latent_norm.weight", out.q_norm));
+  }
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "q_proj", out.q));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "latent", out.latent));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "k_rope", out.k_rope));
+  HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "latent_norm.weight", out.latent_norm));
+  out.k_up.resize(static_cast<size_t>(spec.num_heads));
+  out.v_up.resize(static_cast<size_t>(spec.num_heads));
+  for (size_t h = 0; h < out.k_up.size(); ++h) {
+    HEADRACE_RETURN_IF_ERROR(loader.linear(fmt::format("{}heads.{}.k_up", prefix, h), out.k_up[h]));
+    HEADRACE_RETURN_IF_ERROR(loader.linear(fmt::format("{}heads.{}.v_up", prefix, h), out.v_up[h]));
+  }
+  return loader.linear(prefix + "o_proj", out.o);
+}
+Status load_attention(Loader& loader, const std::string& prefix, const GqaAttention& spec, GqaWeights& out) {
+  if (spec.qk_norm && spec.qk_norm_kind == QkNormKind::kHeadAfterRotationUnweighted) {
+    out.q_norm.assign(static_cast<size_t>(spec.head_dim), 1.0f);
+    out.k_norm = out.q_norm;
+  }
+  return load_attention(loader, prefix, out);
+}
+
+template <class Spec, class Weights>
+Status load_attention(Loader& loader, const std::string& prefix, const Spec& spec, Weights& out) {
+  return load_mixer(loader, prefix, spec, out);
+}
+
+Status load_attention(Loader& loader, const std::string& prefix, const AttentionBesideMamba& spec,
+                      AttentionBesideMambaWeights& out) {
+  HEADRACE_RETURN_IF_ERROR(load_attention(loader, prefix, spec.attention, out.attention));
+  return load_mixer(loader, prefix, spec.mamba, out.mamba);
+}
+
+Status load_feed_forward(Loader&, const std::string&, NoFeedForwardWeights&) { return {}; }
+
+Status load_layer(Loader& loader, const std::string& prefix, const LayerSpec& spec, LayerWeights& out) {
+  HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "attention_norm", out.attention_norm));
+  HEADRACE_RETURN_IF_ERROR(std::visit(
+      [&](const auto& attention) {
+        auto& weights = out.attention.emplace<WeightsOf<std::decay_t<decltype(attention)>>>();
+        return load_attention(loader, prefix, attention, weights);
+      },
+      spec.attention));
+  HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "post_attention_norm", out.post_attention_norm));
+  HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "feed_forward_norm", out.feed_forward_norm));
+  HEADRACE_RETURN_IF_ERROR(std::visit(
+      [&](const auto& block) {
+        auto& weights = out.feed_forward.emplace<WeightsOf<std::decay_t<decltype(block)>>>();
+        return load_feed_forward(loader, prefix, weights);
+      },
+      spec.feed_forward));
+  return loader.norm(prefix + "post_feed_forward_norm", out.post_feed_forward_norm);
 }
 
 }  // namespace
+
+uint64_t bytes_in_file(const WeightEntry& entry, const TensorEntry& tensor) {
+  const DTypeInfo& info = dtype_info(tensor.dtype);
+  uint64_t count = 1;
+  for (const uint64_t size : entry.shape) count *= size;  // part of a tensor that was checked when it was opened
+  return count / static_cast<uint64_t>(info.block_size) * static_cast<uint64_t>(info.block_bytes);
+}
 
 Result<ModelWeights> ModelWeights::load(const ModelSpec& spec, const std::vector<WeightEntry>& entries,
                                         const TensorFile& file, const PackOptions& options,
@@ -125,13 +267,15 @@ Result<ModelWeights> ModelWeights::load(const ModelSpec& spec, const std::vector
   ModelWeights out;
   try {
     Loader loader(entries, file, options, progress, backend, out.bytes);
+    if (spec.norm == NormKind::kLayer) loader.layer_norm_offset = spec.norm_weight_offset;
     HEADRACE_RETURN_IF_ERROR(loader.report());
     HEADRACE_RETURN_IF_ERROR(loader.linear("embed", out.embedding));
+    if (spec.learned_positions > 0) HEADRACE_RETURN_IF_ERROR(loader.linear("positions", out.positions.emplace()));
     out.layers.resize(spec.layers.size());
     for (size_t i = 0; i < spec.layers.size(); ++i) {
-      HEADRACE_RETURN_IF_ERROR(load_layer(loader, fmt::format("layers.{}.", i), out.layers[i]));
+      HEADRACE_RETURN_IF_ERROR(load_layer(loader, fmt::format("layers.{}.", i), spec.layers[i], out.layers[i]));
     }
-    HEADRACE_RETURN_IF_ERROR(loader.vector("final_norm.weight", out.final_norm));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("final_norm", out.final_norm));
     if (!spec.head.tied) HEADRACE_RETURN_IF_ERROR(loader.linear("lm_head", out.lm_head.emplace()));
   } catch (const std::bad_alloc&) {
     return out_of_memory("", "not enough memory for the model's weights");

@@ -5,11 +5,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "formats/tensor_file.h"
+#include "model/linear_weight.h"
 #include "model/model_spec.h"
+#include "model/recurrent_weights.h"
 #include "ops/backend.h"
 
 namespace headrace {
@@ -20,31 +23,95 @@ struct WeightEntry {
   std::string name;
   std::string file_name;  // of the tensor in the file
   std::vector<uint64_t> shape;
-};
+  bool flat = false;  // a vector whose tensor may have any shape of as many elements
+  // Which of how many alike (experts, heads) it is, where one tensor of the file may hold them all.
+  uint64_t index = 0, count = 1;
+  // Where it lies in that tensor, in elements: row r, column c at offset + r * row_stride + c * col_stride. A vector is
+  // one row.
+  uint64_t offset = 0, row_stride = 0, col_stride = 1;
+  // Rows come in runs of so many, each the front of a group that holds such runs of all weights of the tensor; 0: not.
+  uint64_t row_block = 0, group_stride = 0;
 
-struct LinearWeight {
-  std::unique_ptr<PackedWeight> weight;
-  std::vector<float> bias;  // [out_features] or empty
-
-  LinearOutput to(float* y, bool accumulate = false) const {
-    return {weight.get(), bias.empty() ? nullptr : bias.data(), y, weight->rows(), accumulate};
+  // Element at which a row begins.
+  uint64_t row_offset(uint64_t row) const {
+    if (row_block == 0) return offset + row * row_stride;
+    return offset + row / row_block * group_stride + row % row_block * row_stride;
   }
+  uint64_t head_rows = 0;    // rows (of a vector: elements) of one head of q, k or v
+  uint64_t head_stride = 0;  // elements between heads, where they do not follow each other; 0: they do
 };
+
+struct NormWeight {
+  std::vector<float> weight, bias;  // [size]; both empty: no norm; bias empty: none
+
+  bool empty() const { return weight.empty(); }
+};
+
+// Bytes of the entry's share of its tensor.
+uint64_t bytes_in_file(const WeightEntry& entry, const TensorEntry& tensor);
 
 struct GqaWeights {
+  LinearWeight gate;  // empty without an output gate
   LinearWeight q, k, v, o;
-  std::vector<float> q_norm, k_norm;  // [head_dim] or empty
+  std::vector<float> q_norm, k_norm;  // of the spec's QkNormKind, or empty
+  std::vector<float> sinks;           // [num_heads] or empty
+};
+
+struct LatentWeights {
+  LinearWeight q_down;                   // [q_rank, hidden_size], empty without q_rank
+  std::vector<float> q_norm;             // [q_rank], likewise
+  LinearWeight q;                        // [num_heads * (nope_dim + rope_dim), q_rank or hidden_size]
+  LinearWeight latent;                   // [rank, hidden_size]
+  LinearWeight k_rope;                   // [rope_dim, hidden_size]
+  std::vector<float> latent_norm;        // [rank]
+  std::vector<LinearWeight> k_up, v_up;  // of each head: [rank, nope_dim] and [v_dim, rank]
+  LinearWeight o;                        // [hidden_size, num_heads * v_dim]
+};
+
+struct AttentionBesideMambaWeights {
+  GqaWeights attention;
+  Mamba2Weights mamba;
 };
 
 struct DenseWeights {
-  LinearWeight gate, up, down;
+  LinearWeight gate, up, down;  // gate: empty where the spec has none
 };
 
+struct MoeWeights {
+  LinearWeight router;
+  std::vector<float> correction;  // [num_experts] or empty
+  std::vector<DenseWeights> experts;
+  std::vector<ExpertWeights> table;  // the same as the op sees them
+  DenseWeights shared;               // empty without a shared feed-forward
+  LinearWeight shared_gate;          // [1, hidden_size], likewise
+};
+
+struct NoFeedForwardWeights {};
+
+// The weights of each kind of attention and feed-forward; never defined.
+GqaWeights weights_of(const GqaAttention&);
+ShortConvWeights weights_of(const ShortConv&);
+MambaWeights weights_of(const Mamba&);
+Mamba2Weights weights_of(const Mamba2&);
+GatedDeltaWeights weights_of(const GatedDelta&);
+KimiDeltaWeights weights_of(const KimiDelta&);
+LightningWeights weights_of(const LightningAttention&);
+NoAttentionWeights weights_of(const NoAttention&);
+AttentionBesideMambaWeights weights_of(const AttentionBesideMamba&);
+LatentWeights weights_of(const LatentAttention&);
+DenseWeights weights_of(const DenseFeedForward&);
+MoeWeights weights_of(const MixtureOfExperts&);
+NoFeedForwardWeights weights_of(const NoFeedForward&);
+template <class Spec>
+using WeightsOf = decltype(weights_of(std::declval<Spec>()));
+
 struct LayerWeights {
-  std::vector<float> attention_norm, post_attention_norm;        // [hidden_size]; post_*: may be empty
-  std::vector<float> feed_forward_norm, post_feed_forward_norm;  // [hidden_size]
-  std::variant<GqaWeights> attention;
-  std::variant<DenseWeights> feed_forward;
+  NormWeight attention_norm, post_attention_norm;  // [hidden_size]; each may be empty
+  NormWeight feed_forward_norm, post_feed_forward_norm;
+  std::variant<GqaWeights, ShortConvWeights, MambaWeights, Mamba2Weights, GatedDeltaWeights, KimiDeltaWeights,
+               LightningWeights, NoAttentionWeights, AttentionBesideMambaWeights, LatentWeights>
+      attention;  // of the kind of the spec's alternative
+  std::variant<DenseWeights, MoeWeights, NoFeedForwardWeights> feed_forward;
 };
 
 // Called with the share loaded so far, 0 to 1; false cancels the load.
@@ -54,7 +121,8 @@ using LoadProgress = std::function<bool(double)>;
 struct ModelWeights {
   LinearWeight embedding;  // no bias
   std::vector<LayerWeights> layers;
-  std::vector<float> final_norm;
+  std::optional<LinearWeight> positions;  // [learned_positions, hidden_size]
+  NormWeight final_norm;
   std::optional<LinearWeight> lm_head;  // absent when tied
   uint64_t bytes = 0;                   // packed weights and vectors
 

@@ -93,23 +93,19 @@ inline std::shared_ptr<KvCache> make_cache(const ModelSpec& spec, KvDType dtype,
   KvCacheConfig config;
   config.layers = kv_layouts(spec, dtype);
   config.num_blocks = num_blocks;
+  config.state_floats = state_floats(spec);
+  config.num_states = 4;
+  config.max_snapshots = 8;
+  config.snapshot_interval = 32;
   auto cache = KvCache::create(std::move(config));
   REQUIRE(cache.ok());
   return cache.take();
 }
 
-// Appends rows [begin, end) of a sequence's tokens to the batch.
-inline void add_rows(Batch& batch, KvCache& cache, const KvSequence& sequence, const std::vector<int32_t>& ids,
-                     int64_t begin, int64_t end, bool all_logits) {
-  if (batch.query_start.empty()) batch.query_start.push_back(0);
-  for (int64_t p = begin; p < end; ++p) {
-    if (all_logits || p + 1 == end) batch.logits_rows.push_back(static_cast<int32_t>(batch.token_ids.size()));
-    batch.token_ids.push_back(ids[static_cast<size_t>(p)]);
-    batch.positions.push_back(static_cast<int32_t>(p));
-    batch.slots.push_back(cache.slot(sequence, p));
-  }
-  batch.query_start.push_back(static_cast<int32_t>(batch.token_ids.size()));
-  batch.block_tables.push_back(sequence.block_ids().data());
+// Appends rows up to `end` of a sequence's tokens to the batch.
+inline void add_rows(Batch& batch, KvCache& cache, KvSequence& sequence, const std::vector<int32_t>& ids, int64_t end,
+                     bool all_logits, bool long_rope = false) {
+  batch.add_sequence(cache, sequence, ids, end, all_logits ? 0 : end - 1, long_rope);
 }
 
 struct PromptResult {
@@ -130,7 +126,7 @@ inline PromptResult run_prompt(ForwardPass& forward, const ModelSpec& spec, KvCa
     const int64_t end = std::min(total, begin + chunk);
     REQUIRE(cache.reserve(sequence, end).ok());
     Batch batch;
-    add_rows(batch, cache, sequence, ids, begin, end, true);
+    add_rows(batch, cache, sequence, ids, end, true, uses_long_rope(spec, total));
     const Status status = forward.run(batch, cache, out.logits.data() + begin * spec.vocab_size,
                                       out.hidden.data() + begin * spec.hidden_size);
     INFO(status.to_string());
@@ -150,11 +146,12 @@ inline std::vector<int32_t> run_greedy(ForwardPass& forward, const ModelSpec& sp
   std::vector<int32_t> out;
   std::vector<float> logits(static_cast<size_t>(spec.vocab_size));
   KvSequence sequence = cache.new_sequence();
+  const bool long_rope = uses_long_rope(spec, static_cast<int64_t>(ids.size()) + count);
   for (int i = 0; i < count; ++i) {
     const auto total = static_cast<int64_t>(ids.size());
     REQUIRE(cache.reserve(sequence, total).ok());
     Batch batch;
-    add_rows(batch, cache, sequence, ids, sequence.num_tokens(), total, false);
+    add_rows(batch, cache, sequence, ids, total, false, long_rope);
     REQUIRE(forward.run(batch, cache, logits.data()).ok());
     REQUIRE(cache.commit(sequence, ids, total).ok());
     out.push_back(argmax(logits.data(), spec.vocab_size));

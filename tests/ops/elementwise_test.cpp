@@ -51,6 +51,69 @@ TEST_CASE("RMS norm agrees with the reference, row by row") {
   }
 }
 
+TEST_CASE("Layer norm agrees with the reference, row by row and group by group") {
+  const auto reference = make_reference_backend();
+  for (int64_t size : {1, 7, 16, 20, 100, 576, 5000}) {
+    for (int64_t groups : {1, 3}) {
+      for (bool with_bias : {false, true}) {
+        constexpr int64_t kTokens = 9;
+        const int64_t row = size * groups;
+        std::vector<float> x = random_floats(static_cast<size_t>(row * kTokens), 1, 3.0f);
+        for (float& value : x) value += 20.0f;  // a mean well above the spread
+        const std::vector<float> weight = random_floats(static_cast<size_t>(row), 2);
+        const std::vector<float> bias = random_floats(static_cast<size_t>(row), 3);
+        const auto run = [&](Backend& backend, int64_t begin, int64_t end) {
+          std::vector<float> out(x.begin() + begin * row, x.begin() + end * row);
+          LayerNormParams p;
+          p.x = p.out = out.data();  // in place
+          p.weight = weight.data();
+          p.bias = with_bias ? bias.data() : nullptr;
+          p.num_tokens = end - begin;
+          p.size = size;
+          p.groups = groups;
+          p.eps = 1e-5f;
+          backend.layer_norm(p);
+          return out;
+        };
+        const std::vector<float> expected = run(*reference, 0, kTokens);
+        // The mean's error, relative to a value of 32, is divided by the spread of 3 (size 1: by sqrt(eps), but the
+        // mean is exact there), and weighs at most 6 sigma.
+        const double chain = static_cast<double>(size) / 64.0 + 10.0;
+        const double absolute = chain * kUnit * 32.0 / 1.5 * 6.0;
+        for (Isa isa : available_isas()) {
+          const auto one = cpu_backend(isa, 1), three = cpu_backend(isa, 3);
+          const std::vector<float> out = run(*one, 0, kTokens);
+          INFO(isa_name(isa) << " size " << size << " groups " << groups);
+          CHECK(worst(out, expected, near(expected, chain * kUnit, absolute)) <= 1.0);
+          CHECK(same_bits(run(*three, 0, kTokens), out));
+          std::vector<float> alone;
+          for (int64_t t = 0; t < kTokens; ++t) {
+            const std::vector<float> one_row = run(*one, t, t + 1);
+            alone.insert(alone.end(), one_row.begin(), one_row.end());
+          }
+          CHECK(same_bits(alone, out));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("An activation without a second factor is the one with a factor of one") {
+  const std::vector<float> x = random_floats(20000, 1, 4.0f), ones(x.size(), 1.0f);
+  std::vector<std::unique_ptr<Backend>> backends;
+  backends.push_back(make_reference_backend());
+  for (Isa isa : available_isas()) backends.push_back(cpu_backend(isa, 2));
+  for (const auto& backend : backends) {
+    for (int activation = 0; activation < 5; ++activation) {
+      std::vector<float> plain(x.size()), gated(x.size());
+      const auto count = static_cast<int64_t>(x.size());
+      backend->gated_activation({x.data(), nullptr, count, static_cast<Activation>(activation), plain.data()});
+      backend->gated_activation({x.data(), ones.data(), count, static_cast<Activation>(activation), gated.data()});
+      CHECK(same_bits(plain, gated));
+    }
+  }
+}
+
 TEST_CASE("Activations agree with the reference over their whole range") {
   const auto reference = make_reference_backend();
   std::vector<float> gate;
@@ -59,7 +122,8 @@ TEST_CASE("Activations agree with the reference over their whole range") {
   gate.push_back(0.0f);
   while (gate.size() < 40001) gate.push_back(0.5f);  // several tasks and a tail
   const std::vector<float> up = random_floats(gate.size(), 3);
-  for (Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu}) {
+  for (Activation activation :
+       {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu, Activation::kRelu2}) {
     const auto run = [&](Backend& backend, size_t begin, size_t end) {
       std::vector<float> out(gate.begin() + static_cast<int64_t>(begin), gate.begin() + static_cast<int64_t>(end));
       GatedActivationParams p;
@@ -96,7 +160,7 @@ TEST_CASE("Activations agree with the reference over their whole range") {
 TEST_CASE("A NaN in an activation is seen") {
   for (Isa isa : available_isas()) {
     const auto backend = cpu_backend(isa, 1);
-    for (int activation = 0; activation < 4; ++activation) {
+    for (int activation = 0; activation < 5; ++activation) {
       std::vector<float> gate(20, 1.0f), up(20, 1.0f);
       gate[3] = NAN;
       gate[18] = NAN;
@@ -111,7 +175,7 @@ TEST_CASE("A NaN in an activation is seen") {
   }
 }
 
-TEST_CASE("Softcap and addition agree with the reference") {
+TEST_CASE("Softcap, scale and addition agree with the reference") {
   const auto reference = make_reference_backend();
   std::vector<float> x;
   for (float value = -200.0f; value < 200.0f; value += 0.0219f) x.push_back(value);
@@ -128,6 +192,10 @@ TEST_CASE("Softcap and addition agree with the reference") {
     reference->add({other.data(), c.data(), static_cast<int64_t>(c.size())});
     backend->add({other.data(), d.data(), static_cast<int64_t>(d.size())});
     CHECK(same_bits(c, d));
+    std::vector<float> e = x, f = x;
+    reference->scale({e.data(), static_cast<int64_t>(e.size()), 0.3f});
+    backend->scale({f.data(), static_cast<int64_t>(f.size()), 0.3f});
+    CHECK(same_bits(e, f));
   }
 }
 

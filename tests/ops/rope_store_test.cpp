@@ -13,6 +13,7 @@ struct Case {
   bool interleaved = false, norm = false;
   int32_t first_position = 0;
   float attention_factor = 1.0f;
+  bool norm_last = false, scaled = false;
 };
 
 struct Stored {
@@ -44,6 +45,10 @@ Stored run(Backend& backend, const Case& c, int64_t begin, int64_t end, const st
   p.num_heads = c.num_heads;
   p.q_norm = c.norm ? q_norm.data() : nullptr;
   p.k_norm = c.norm ? k_norm.data() : nullptr;
+  p.norm_after_rotation = c.norm_last;
+  std::vector<float> q_scale;
+  for (int64_t i = 0; i < c.tokens; ++i) q_scale.push_back(1.0f - 0.01f * static_cast<float>(i));
+  p.q_scale = c.scaled ? q_scale.data() + begin : nullptr;
   p.norm_eps = 1e-6f;
   p.norm_weight_offset = 1.0f;
   p.positions = positions.data() + begin;
@@ -127,6 +132,8 @@ TEST_CASE("Rotation and store agree with the reference") {
     }
   }
   check({KvDType::kF32, 64, 1, 1, 16, 64, 4, false, false, 1000000});
+  check({KvDType::kF32, 64, 2, 4, 16, 32, 7, false, true, 10, 1.0f, true, false});
+  check({KvDType::kF32, 64, 2, 4, 16, 64, 7, true, false, 10, 1.0f, false, true});
 }
 
 TEST_CASE("Q8 keeps zeros, small, large and broken groups apart") {

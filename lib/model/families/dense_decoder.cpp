@@ -37,24 +37,23 @@ ModelSpec make_dense_spec(const DenseSizes& sizes) {
 
 // Keys that other members of these families use for another computation: only the value named is the plain
 // one.
-Status refuse_other_computations(const ConfigReader& config) {
+Status refuse_other_computations(const ConfigReader& config, const DenseDefaults& defaults) {
+  if (!defaults.experts) {
+    for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+      HEADRACE_RETURN_IF_ERROR(config.only(key, 0));
+    }
+  }
   const std::pair<const char*, nlohmann::json> kPlain[] = {
-      {"num_experts", 0},
-      {"num_local_experts", 0},
-      {"n_routed_experts", 0},
-      {"clip_qkv", nullptr},
-      {"attention_multiplier", 1.0},
-      {"residual_multiplier", 1.0},
-      {"embedding_multiplier", 1.0},
-      {"logits_scaling", 1.0},
-      {"logit_scale", 1.0},
-      {"add_cross_attention", false},
-      {"is_encoder_decoder", false},
-      {"use_bidirectional_attention", false},
-      {"no_rope_layers", nullptr},
-      {"altup_num_inputs", nullptr},
+      {"clip_qkv", nullptr},          {"attention_multiplier", 1.0}, {"residual_multiplier", 1.0},
+      {"embedding_multiplier", 1.0},  {"logits_scaling", 1.0},       {"logit_scale", 1.0},
+      {"add_cross_attention", false}, {"is_encoder_decoder", false}, {"use_bidirectional_attention", false},
+      {"no_rope_layers", nullptr},    {"altup_num_inputs", nullptr},
   };
-  for (const auto& [key, plain] : kPlain) HEADRACE_RETURN_IF_ERROR(config.only(key, plain));
+  for (const auto& [key, plain] : kPlain) {
+    const auto& own = defaults.own_keys;
+    if (std::find(own.begin(), own.end(), std::string_view(key)) != own.end()) continue;
+    HEADRACE_RETURN_IF_ERROR(config.only(key, plain));
+  }
   return {};
 }
 
@@ -69,14 +68,15 @@ GqaAttention& gqa(LayerSpec& layer) { return std::get<GqaAttention>(layer.attent
 DenseFeedForward& dense(LayerSpec& layer) { return std::get<DenseFeedForward>(layer.feed_forward); }
 
 Result<ModelSpec> read_dense_config(const ConfigReader& config, const DenseDefaults& defaults) {
-  HEADRACE_RETURN_IF_ERROR(refuse_other_computations(config));
+  HEADRACE_RETURN_IF_ERROR(refuse_other_computations(config, defaults));
+  const DenseKeys& keys = defaults.keys;
   DenseSizes sizes;
   HEADRACE_ASSIGN_OR_RETURN(sizes.vocab_size, sized(config, "vocab_size", kMaxSize, defaults.vocab_size));
-  HEADRACE_ASSIGN_OR_RETURN(sizes.hidden_size, sized(config, "hidden_size", kMaxSize, defaults.hidden_size));
+  HEADRACE_ASSIGN_OR_RETURN(sizes.hidden_size, sized(config, keys.hidden_size, kMaxSize, defaults.hidden_size));
   HEADRACE_ASSIGN_OR_RETURN(sizes.intermediate_size,
-                            sized(config, "intermediate_size", kMaxSize, defaults.intermediate_size));
-  HEADRACE_ASSIGN_OR_RETURN(sizes.num_layers, sized(config, "num_hidden_layers", kMaxLayers, defaults.num_layers));
-  HEADRACE_ASSIGN_OR_RETURN(sizes.num_heads, sized(config, "num_attention_heads", kMaxSize, defaults.num_heads));
+                            sized(config, keys.intermediate_size, kMaxSize, defaults.intermediate_size));
+  HEADRACE_ASSIGN_OR_RETURN(sizes.num_layers, sized(config, keys.num_layers, kMaxLayers, defaults.num_layers));
+  HEADRACE_ASSIGN_OR_RETURN(sizes.num_heads, sized(config, keys.num_heads, kMaxSize, defaults.num_heads));
   const int64_t kv_default = defaults.num_kv_heads == -1 ? sizes.num_heads : defaults.num_kv_heads;
   HEADRACE_ASSIGN_OR_RETURN(sizes.num_kv_heads, sized(config, "num_key_value_heads", kMaxSize, kv_default));
   if (sizes.num_heads % sizes.num_kv_heads != 0) {
@@ -85,17 +85,17 @@ Result<ModelSpec> read_dense_config(const ConfigReader& config, const DenseDefau
   }
   if (!config.has("head_dim") && defaults.head_dim == -1) {
     if (sizes.hidden_size % sizes.num_heads != 0) {
-      return malformed(config.place_of("num_attention_heads"), "hidden_size {} is no multiple of {} heads",
-                       sizes.hidden_size, sizes.num_heads);
+      return malformed(config.place_of(keys.num_heads), "hidden_size {} is no multiple of {} heads", sizes.hidden_size,
+                       sizes.num_heads);
     }
     sizes.head_dim = sizes.hidden_size / sizes.num_heads;
   } else {
     HEADRACE_ASSIGN_OR_RETURN(sizes.head_dim,
                               sized(config, "head_dim", kMaxSize, std::max<int64_t>(defaults.head_dim, 0)));
   }
-  HEADRACE_ASSIGN_OR_RETURN(sizes.max_position_embeddings,
-                            sized(config, "max_position_embeddings", kMaxPositions, defaults.max_position_embeddings));
-  HEADRACE_ASSIGN_OR_RETURN(sizes.norm_eps, config.number_or("rms_norm_eps", defaults.norm_eps));
+  HEADRACE_ASSIGN_OR_RETURN(sizes.max_position_embeddings, sized(config, keys.max_position_embeddings, kMaxPositions,
+                                                                 defaults.max_position_embeddings));
+  HEADRACE_ASSIGN_OR_RETURN(sizes.norm_eps, config.number_or(keys.norm_eps, defaults.norm_eps));
   ModelSpec spec = make_dense_spec(sizes);
   HEADRACE_ASSIGN_OR_RETURN(spec.head.tied, config.boolean_or("tie_word_embeddings", defaults.tied));
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> bos, config.integers("bos_token_id"));
@@ -132,6 +132,109 @@ Result<std::vector<bool>> read_layer_types(const ConfigReader& config, size_t nu
   return windowed;
 }
 
+Result<RopeSpec> read_rotation(const ConfigReader& config, ModelSpec& spec, double default_theta,
+                               std::optional<double> partial) {
+  HEADRACE_ASSIGN_OR_RETURN(const RopeConfig parameters,
+                            read_rope(config, default_theta, spec.max_position_embeddings, partial));
+  const double dims = gqa(spec.layers[0]).head_dim * parameters.partial;
+  auto rope = make_rope(parameters.theta, static_cast<int32_t>(dims), parameters.scaling);
+  if (!rope.ok()) return rope.status().within(config.place_of("rope_parameters"));
+  return rope;
+}
+
+Result<RopePair> read_rope_pair(const ConfigReader& config, ModelSpec& spec, double full_theta, double sliding_theta) {
+  const int32_t head_dim = gqa(spec.layers[0]).head_dim;
+  HEADRACE_ASSIGN_OR_RETURN(const ConfigReader nested, config.object("rope_parameters"));
+  RopeConfig full, sliding;
+  if (nested.has("full_attention") || nested.has("sliding_attention")) {
+    HEADRACE_ASSIGN_OR_RETURN(const ConfigReader of_full, nested.object("full_attention"));
+    HEADRACE_ASSIGN_OR_RETURN(const ConfigReader of_sliding, nested.object("sliding_attention"));
+    HEADRACE_ASSIGN_OR_RETURN(full, read_rope_parameters(of_full, full_theta, spec.max_position_embeddings));
+    HEADRACE_ASSIGN_OR_RETURN(sliding, read_rope_parameters(of_sliding, sliding_theta, spec.max_position_embeddings));
+  } else {
+    HEADRACE_ASSIGN_OR_RETURN(full, read_rope(config, full_theta, spec.max_position_embeddings));
+    sliding.theta = full.theta;
+  }
+  auto full_rope = make_rope(full.theta, head_dim, full.scaling);
+  if (!full_rope.ok()) return full_rope.status().within(config.place_of("rope_parameters"));
+  auto sliding_rope = make_rope(sliding.theta, head_dim, sliding.scaling);
+  if (!sliding_rope.ok()) return sliding_rope.status().within(config.place_of("rope_parameters"));
+  return RopePair{full_rope.take(), sliding_rope.take()};
+}
+
+namespace {
+
+void set_windows(ModelSpec& spec, const std::vector<bool>& windowed, int64_t window) {
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    gqa(spec.layers[i]).window = windowed[i] ? static_cast<int32_t>(window) : 0;
+  }
+}
+
+// All but each `pattern`-th layer.
+std::vector<bool> windowed_by_pattern(size_t num_layers, int64_t pattern) {
+  std::vector<bool> windowed(num_layers);
+  for (size_t i = 0; i < num_layers && pattern > 0; ++i) windowed[i] = (static_cast<int64_t>(i) + 1) % pattern != 0;
+  return windowed;
+}
+
+}  // namespace
+
+Status read_windows(const ConfigReader& config, ModelSpec& spec, int64_t default_window, int64_t default_pattern) {
+  if (config.contains_null("sliding_window")) default_window = 0;
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t window, config.integer_or("sliding_window", 1, 1 << 28, default_window));
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<bool> windowed, read_layer_types(config, spec.layers.size()));
+  if (windowed.empty()) {
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t pattern,
+                              config.integer_or("sliding_window_pattern", 1, INT32_MAX, default_pattern));
+    windowed = windowed_by_pattern(spec.layers.size(), pattern);
+  }
+  set_windows(spec, windowed, window);
+  return {};
+}
+
+Status read_gguf_windows(const GgufReader& gguf, ModelSpec& spec, int64_t default_pattern) {
+  if (!gguf.has("attention.sliding_window")) return {};
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t window, gguf.integer("attention.sliding_window", 1, 1 << 28));
+  std::vector<bool> windowed = windowed_by_pattern(spec.layers.size(), default_pattern);
+  if (gguf.has("attention.sliding_window_pattern")) {
+    const std::string key = gguf.key("attention.sliding_window_pattern");
+    HEADRACE_ASSIGN_OR_RETURN(const std::vector<uint8_t> pattern, gguf.file().get_bool_array(key));
+    if (pattern.size() != spec.layers.size()) {
+      return malformed(key, "{} entries for {} layers", pattern.size(), spec.layers.size());
+    }
+    windowed.assign(pattern.begin(), pattern.end());
+  }
+  set_windows(spec, windowed, window);
+  return {};
+}
+
+Status read_layer_choices(const ConfigReader& config, ModelSpec& spec, const LayerChoices& choices) {
+  HEADRACE_ASSIGN_OR_RETURN(const Activation activation,
+                            read_activation(config, choices.activation_key, choices.activation));
+  bool attention_bias = choices.attention_bias, feed_forward_bias = choices.feed_forward_bias;
+  if (choices.attention_bias_key != nullptr) {
+    HEADRACE_ASSIGN_OR_RETURN(attention_bias, config.boolean_or(choices.attention_bias_key, attention_bias));
+  }
+  if (choices.feed_forward_bias_key != nullptr) {
+    HEADRACE_ASSIGN_OR_RETURN(feed_forward_bias, config.boolean_or(choices.feed_forward_bias_key, feed_forward_bias));
+  }
+  for (LayerSpec& layer : spec.layers) {
+    gqa(layer).qkv_bias = gqa(layer).output_bias = attention_bias;
+    dense(layer).activation = activation;
+    dense(layer).bias = feed_forward_bias;
+  }
+  return {};
+}
+
+Status refuse_gguf_attention_keys(const GgufReader& gguf, std::span<const std::string_view> read) {
+  for (const std::string_view key : {"attention.sliding_window", "attention.sliding_window_pattern",
+                                     "rope.freq_base_swa", "attn_logit_softcapping", "final_logit_softcapping"}) {
+    if (std::find(read.begin(), read.end(), key) != read.end() || !gguf.has(key)) continue;
+    return unsupported(gguf.key(key), "not a parameter of {} models", gguf.architecture());
+  }
+  return {};
+}
+
 namespace {
 
 // Parameters of dense decoders under an architecture's prefix. The rest is refused by name.
@@ -146,6 +249,7 @@ constexpr std::string_view kKnownKeys[] = {
     "attention.key_length",
     "attention.value_length",
     "attention.layer_norm_rms_epsilon",
+    "attention.layer_norm_epsilon",
     "attention.sliding_window",
     "attention.sliding_window_pattern",
     "attention.causal",
@@ -168,10 +272,13 @@ constexpr std::string_view kKnownKeys[] = {
     "use_parallel_residual",
 };
 
-Status refuse_other_computations(const GgufReader& gguf) {
-  HEADRACE_RETURN_IF_ERROR(gguf.check_known(kKnownKeys));
+Status refuse_other_computations(const GgufReader& gguf, bool with_experts,
+                                 std::span<const std::string_view> more_keys) {
+  std::vector<std::string_view> known(std::begin(kKnownKeys), std::end(kKnownKeys));
+  known.insert(known.end(), more_keys.begin(), more_keys.end());
+  HEADRACE_RETURN_IF_ERROR(gguf.check_known(known));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t experts, gguf.integer_or("expert_count", 0, INT32_MAX, 0));
-  if (experts > 0)
+  if (experts > 0 && !with_experts)
     return unsupported(gguf.key("expert_count"), "a mixture of {} experts is not supported here", experts);
   HEADRACE_ASSIGN_OR_RETURN(const bool causal, gguf.file().get_bool_or(gguf.key("attention.causal"), true));
   if (!causal) return unsupported(gguf.key("attention.causal"), "attention to later positions is not supported");
@@ -201,8 +308,9 @@ Status apply_rope_factors(const GgufFile& file, RopeSpec& rope) {
 
 }  // namespace
 
-Result<ModelSpec> read_dense_gguf(const GgufReader& gguf) {
-  HEADRACE_RETURN_IF_ERROR(refuse_other_computations(gguf));
+Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, bool experts, std::span<const std::string_view> more_keys,
+                                  bool any_value_dim) {
+  HEADRACE_RETURN_IF_ERROR(refuse_other_computations(gguf, experts, more_keys));
   const GgufFile& file = gguf.file();
   DenseSizes sizes;
   const TensorEntry* table = file.find("token_embd.weight");
@@ -235,14 +343,18 @@ Result<ModelSpec> read_dense_gguf(const GgufReader& gguf) {
   }
   HEADRACE_ASSIGN_OR_RETURN(const int64_t value_dim,
                             gguf.integer_or("attention.value_length", 1, kMaxSize, sizes.head_dim));
-  if (value_dim != sizes.head_dim) {
+  if (value_dim != sizes.head_dim && !any_value_dim) {
     return unsupported(gguf.key("attention.value_length"), "{} differs from the keys' {}", value_dim, sizes.head_dim);
   }
   HEADRACE_ASSIGN_OR_RETURN(sizes.max_position_embeddings, gguf.integer("context_length", 1, kMaxPositions));
-  if (!gguf.has("attention.layer_norm_rms_epsilon"))
-    return malformed(gguf.key("attention.layer_norm_rms_epsilon"), "missing");
-  HEADRACE_ASSIGN_OR_RETURN(sizes.norm_eps, gguf.number_or("attention.layer_norm_rms_epsilon", 0));
+  const bool layer_norm = gguf.has("attention.layer_norm_epsilon");
+  const char* const norm_key = layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+  if (!gguf.has(norm_key)) return malformed(gguf.key(norm_key), "missing");
+  HEADRACE_ASSIGN_OR_RETURN(sizes.norm_eps, gguf.number_or(norm_key, 0));
   ModelSpec spec = make_dense_spec(sizes);
+  spec.norm = layer_norm ? NormKind::kLayer : NormKind::kRms;
+  spec.norm_bias = file.find("output_norm.bias") != nullptr;
+  spec.head.bias = file.find("output.bias") != nullptr;
 
   HEADRACE_ASSIGN_OR_RETURN(const int64_t rotary_dim,
                             gguf.integer_or("rope.dimension_count", 0, sizes.head_dim, sizes.head_dim));
@@ -255,12 +367,14 @@ Result<ModelSpec> read_dense_gguf(const GgufReader& gguf) {
   // Where a file has a bias it has it in every layer; a missing one is then found by name.
   const bool qkv_bias = file.find("blk.0.attn_q.bias") != nullptr;
   const bool output_bias = file.find("blk.0.attn_output.bias") != nullptr;
-  const bool feed_forward_bias = file.find("blk.0.ffn_gate.bias") != nullptr;
+  const bool feed_forward_bias = file.find("blk.0.ffn_up.bias") != nullptr;
+  const bool gated = file.find("blk.0.ffn_up.weight") == nullptr || file.find("blk.0.ffn_gate.weight") != nullptr;
   for (LayerSpec& layer : spec.layers) {
     gqa(layer).rope = *rope;
     gqa(layer).qkv_bias = qkv_bias;
     gqa(layer).output_bias = output_bias;
     dense(layer).bias = feed_forward_bias;
+    dense(layer).gated = gated;
   }
   spec.head.tied = file.find("output.weight") == nullptr;
   HEADRACE_ASSIGN_OR_RETURN(const int64_t bos, file.get_i64_or("tokenizer.ggml.bos_token_id", -1));
@@ -290,6 +404,19 @@ constexpr NamePair kHfLayer[] = {
     {"attention_norm", "input_layernorm"},
     {"feed_forward_norm", "post_attention_layernorm"},
 };
+constexpr NamePair kHfPostNormLayer[] = {
+    {"q_proj", "self_attn.q_proj"},
+    {"k_proj", "self_attn.k_proj"},
+    {"v_proj", "self_attn.v_proj"},
+    {"o_proj", "self_attn.o_proj"},
+    {"q_norm", "self_attn.q_norm"},
+    {"k_norm", "self_attn.k_norm"},
+    {"gate_proj", "mlp.gate_proj"},
+    {"up_proj", "mlp.up_proj"},
+    {"down_proj", "mlp.down_proj"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"post_feed_forward_norm", "post_feedforward_layernorm"},
+};
 constexpr NamePair kHfTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
 // Frequencies that old checkpoints stored beside the parameters they follow from, and a copy of the table
 // when tied.
@@ -314,6 +441,10 @@ constexpr NamePair kGgufTop[] = {{"embed", "token_embd"}, {"final_norm", "output
 // Read into the frequencies.
 constexpr std::string_view kGgufIgnoredSuffixes[] = {"rope_freqs.weight"};
 }  // namespace
+
+WeightNaming post_norm_hf_names(const TensorFile&) {
+  return {"model.layers.", kHfPostNormLayer, kHfTop, {}, kHfIgnoredSuffixes};
+}
 
 WeightNaming llama_hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTop, {}, kHfIgnoredSuffixes}; }
 

@@ -5,6 +5,16 @@
 
 namespace headrace {
 
+// Keys of config.json that some families name in their own way.
+struct DenseKeys {
+  const char* hidden_size = "hidden_size";
+  const char* intermediate_size = "intermediate_size";
+  const char* num_layers = "num_hidden_layers";
+  const char* num_heads = "num_attention_heads";
+  const char* max_position_embeddings = "max_position_embeddings";
+  const char* norm_eps = "rms_norm_eps";
+};
+
 // Values of keys a config leaves out, as the family's class in transformers has them; 0: the key is required.
 struct DenseDefaults {
   int64_t vocab_size = 0;
@@ -17,6 +27,9 @@ struct DenseDefaults {
   int64_t max_position_embeddings = 0;
   double norm_eps = 1e-6;
   bool tied = false;
+  DenseKeys keys = {};
+  std::vector<std::string_view> own_keys = {};  // that the family reads itself, though they change the computation
+  bool experts = false;                         // the family reads the keys of experts itself
 };
 
 // Fills everything that does not differ between layers or families; layers are equal copies with full
@@ -24,10 +37,41 @@ struct DenseDefaults {
 // computation.
 Result<ModelSpec> read_dense_config(const ConfigReader& config, const DenseDefaults& defaults);
 // The same from GGUF metadata and the tensor table (tied head, biases), rotation included.
-Result<ModelSpec> read_dense_gguf(const GgufReader& gguf);
+// A family with experts reads their keys itself; more_keys are those it knows beyond the usual ones.
+Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, bool experts = false,
+                                  std::span<const std::string_view> more_keys = {}, bool any_value_dim = false);
 
 // Per layer, whether its attention is windowed, from layer_types; empty when the config has none.
 Result<std::vector<bool>> read_layer_types(const ConfigReader& config, size_t num_layers);
+
+// read_rope and make_rope for the heads of the model; partial: the share of dims that rotate where a config names none.
+Result<RopeSpec> read_rotation(const ConfigReader& config, ModelSpec& spec, double default_theta,
+                               std::optional<double> partial = {});
+// rope_parameters with full_attention and sliding_attention (newer configs), or one set that scales the rotation of full
+// layers alone.
+struct RopePair {
+  RopeSpec full, sliding;
+};
+Result<RopePair> read_rope_pair(const ConfigReader& config, ModelSpec& spec, double full_theta, double sliding_theta);
+// Windows of sliding_window on the layers that layer_types names, or else on those that are no multiple (from 1) of the
+// pattern's key or default_pattern (0: on none). A null sliding_window is no window.
+Status read_windows(const ConfigReader& config, ModelSpec& spec, int64_t default_window, int64_t default_pattern);
+// The same for the keys of GGUF: attention.sliding_window and attention.sliding_window_pattern.
+Status read_gguf_windows(const GgufReader& gguf, ModelSpec& spec, int64_t default_pattern);
+
+// One value for every layer, from keys of the config: the activation, a window-free rotation, biases.
+struct LayerChoices {
+  const char* activation_key = "hidden_act";
+  const char* activation = "silu";
+  const char* attention_bias_key = "attention_bias";  // of q, k, v and the output; null: no such key
+  bool attention_bias = false;
+  const char* feed_forward_bias_key = nullptr;
+  bool feed_forward_bias = false;
+};
+Status read_layer_choices(const ConfigReader& config, ModelSpec& spec, const LayerChoices& choices);
+
+// kUnsupported when the metadata has one of the keys that change attention and that `read` does not name.
+Status refuse_gguf_attention_keys(const GgufReader& gguf, std::span<const std::string_view> read = {});
 
 GqaAttention& gqa(LayerSpec& layer);
 DenseFeedForward& dense(LayerSpec& layer);
@@ -35,5 +79,9 @@ DenseFeedForward& dense(LayerSpec& layer);
 // Names of llama-like models (qwen2 and qwen3 among them) in safetensors, and of all dense families in GGUF.
 WeightNaming llama_hf_names(const TensorFile& weights);
 WeightNaming dense_gguf_names();
+// Both with norms around the blocks instead of before them (OLMo 2, EXAONE 4).
+WeightNaming post_norm_hf_names(const TensorFile& weights);
+// Gemma 2 and 3: norms before and after each block.
+WeightNaming gemma_hf_names(const TensorFile& weights);
 
 }  // namespace headrace

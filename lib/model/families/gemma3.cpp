@@ -196,8 +196,6 @@ constexpr std::string_view kIgnored[] = {"lm_head.weight"};
 constexpr std::string_view kVision[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
                                         "model.multi_modal_projector."};
 
-WeightNaming text_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
-
 // Published files and those that newer transformers writes put the text model under different prefixes.
 WeightNaming wrapped_names(const TensorFile& weights) {
   if (weights.find("model.language_model.embed_tokens.weight") != nullptr) {
@@ -208,9 +206,11 @@ WeightNaming wrapped_names(const TensorFile& weights) {
 
 }  // namespace
 
-const Family kGemma3TextFamily = {"gemma3",   "Gemma3ForCausalLM",     "gemma3_text",
-                                  "gemma3",   gemma3_text_from_config, gemma3_from_gguf,
-                                  text_names, dense_gguf_names};
+WeightNaming gemma_hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+
+const Family kGemma3TextFamily = {"gemma3",       "Gemma3ForCausalLM",     "gemma3_text",
+                                  "gemma3",       gemma3_text_from_config, gemma3_from_gguf,
+                                  gemma_hf_names, dense_gguf_names};
 const Family kGemma3Family = {
     "gemma3", "Gemma3ForConditionalGeneration", "gemma3", "", gemma3_from_config, nullptr, wrapped_names, nullptr};
 

@@ -1,7 +1,7 @@
 // Llama 1 to 3.3 and what is built like it (SmolLM2, TinyLlama), and Mistral 7B: Llama with a window.
 // Reference: transformers models/llama, models/mistral. In GGUF, rows of q and k are reordered so that the
 // rotation turns neighbouring pairs.
-#include "model/families/dense_decoder.h"
+#include "model/families/moe_decoder.h"
 
 namespace headrace {
 
@@ -58,20 +58,26 @@ Result<ModelSpec> mistral_from_config(const ConfigReader& config, const TensorFi
 }
 
 Result<ModelSpec> llama_from_gguf(const GgufReader& gguf) {
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t experts, gguf.integer_or("expert_count", 0, INT32_MAX, 0));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, experts > 0));
   spec.architecture = "llama";
   for (const char* key : {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa",
                           "attn_logit_softcapping", "final_logit_softcapping"}) {
     if (gguf.has(key)) return unsupported(gguf.key(key), "not a parameter of llama models");
   }
   for (LayerSpec& layer : spec.layers) gqa(layer).rope.interleaved = true;
+  if (experts > 0) {
+    MixtureOfExperts moe;  // Mixtral
+    moe.router.normalize = true;
+    HEADRACE_RETURN_IF_ERROR(set_gguf_experts(gguf, spec, moe));
+  }
   return spec;
 }
 
 }  // namespace
 
 const Family kLlamaFamily = {"llama",           "LlamaForCausalLM", "llama",        "llama",
-                             llama_from_config, llama_from_gguf,    llama_hf_names, dense_gguf_names};
+                             llama_from_config, llama_from_gguf,    llama_hf_names, moe_gguf_names};
 const Family kMistralFamily = {"mistral", "MistralForCausalLM", "mistral", "", mistral_from_config,
                                nullptr,   llama_hf_names,       nullptr};
 

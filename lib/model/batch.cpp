@@ -1,0 +1,30 @@
+#include "model/batch.h"
+
+namespace headrace {
+
+void Batch::add_sequence(KvCache& cache, KvSequence& sequence, std::span<const int32_t> tokens, int64_t end,
+                         int64_t first_logits, bool with_long_rope) {
+  if (query_start.empty()) query_start.push_back(0);
+  const int64_t begin = sequence.num_tokens(), first_row = num_tokens();
+  for (int64_t position = begin; position < end; ++position) {
+    if (position >= first_logits) logits_rows.push_back(static_cast<int32_t>(num_tokens()));
+    token_ids.push_back(tokens[static_cast<size_t>(position)]);
+    positions.push_back(static_cast<int32_t>(position));
+    slots.push_back(cache.slot(sequence, position));
+  }
+  if (with_long_rope || !long_rope.empty()) {
+    long_rope.resize(static_cast<size_t>(first_row), 0);
+    long_rope.resize(static_cast<size_t>(num_tokens()), with_long_rope ? 1 : 0);
+  }
+  query_start.push_back(static_cast<int32_t>(num_tokens()));
+  block_tables.push_back(sequence.block_ids().data());
+  if (cache.config().state_floats == 0) return;
+  std::vector<KvStateSnapshot> wanted;
+  states.push_back(cache.open_state(sequence, end, wanted));
+  for (const KvStateSnapshot& snapshot : wanted) {
+    snapshot_rows.push_back(static_cast<int32_t>(first_row + snapshot.position - 1 - begin));
+    snapshots.push_back(snapshot.state);
+  }
+}
+
+}  // namespace headrace
