@@ -68,7 +68,7 @@ class PackedQuantized final : public CpuPackedWeight {
 
   Plan plan(const LinearInput& input, int num_threads, const KernelTable& kernels) const {
     const int64_t pairs = num_pairs();
-    if (input.num_tokens <= kernels.quantized.tile_rows) {
+    if (input.num_tokens <= kernels.quantized.few_rows) {
       // Few rows read the weights at the speed of memory, which likes long runs.
       const int64_t run_pairs = std::clamp<int64_t>(pairs / (8 * num_threads), 1, kMostRunPairs);
       return {run_pairs, input.num_tokens, 1, 1, ceil_div(pairs, run_pairs)};

@@ -13,6 +13,9 @@ constexpr int kQuantizedTileRows = 6;
 constexpr int kQuantizedTileRows = 4;
 #endif
 
+// Rows up to which codes are unpacked in registers, again for each tile; beyond, unpacking to memory once pays.
+constexpr int kQuantizedFewRows = 8 * kQuantizedTileRows;
+
 int64_t quantized_scratch_bytes(int64_t num_rows);
 void quantized_run_task(const QuantizedTask& task);
 void quantized_quantize_tile(const float* x, int64_t first_row, int32_t num_rows, const QuantizedPlane& first,

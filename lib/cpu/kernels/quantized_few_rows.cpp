@@ -14,21 +14,61 @@ constexpr int tile_vectors(int rows) {
 #endif
 }
 
+// AVX-512's dot product does not care for the range of the codes.
+template <RecordFormat F>
+constexpr CodeKind code_kind() {
+  return HEADRACE_ISA_LEVEL == 2 ? CodeKind::kSigned8 : PackedFormat<F>::kCode;
+}
+
+// One tile of R rows against a chunk's lanes. Of a task's tiles only the first asks for the weights after the chunk's.
+template <RecordFormat F, int R, bool kFetch>
+HEADRACE_INLINE void chunk_tile(const Scratch& scratch, const uint8_t* records, int64_t lane, int64_t blocks,
+                                const uint8_t* activations, int shift, float* out) {
+  using Format = PackedFormat<F>;
+  const UnpackedStrip* strip = scratch.strips + lane / kStripRows;
+  const int64_t inner = lane % kStripRows;
+  const PackedGroups<F, kFetch> groups = {records + lane / kStripRows * Format::kRecordBytes + 4 * inner};
+  const TileWeights<PackedGroups<F, kFetch>> weights = {groups, strip->scales + inner, strip->minima + inner};
+  tile<tile_vectors(R), R, Format::kScale, code_kind<F>()>(weights, blocks, activations, shift, out + lane);
+}
+
+// A plane's rows against a chunk: tiles of kMaxRows, then one of R rows, which may be none.
+template <RecordFormat F, int R, bool kFetch>
+HEADRACE_INLINE void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t* records,
+                                int64_t block, int64_t blocks, const QuantizedPlane& plane, int shift, float* out) {
+  const int64_t row_bytes = task.blocks * kActivationBytes;
+  const uint8_t* at = plane.bytes + task.first_row * row_bytes;
+  int64_t row = 0;
+  for (; row + kMaxRows <= task.num_rows; row += kMaxRows) {
+    const uint8_t* from = at + row * row_bytes + block * kMaxRows * kActivationBytes;
+    for (int64_t lane = 0; lane < kTaskColumns; lane += tile_vectors(kMaxRows) * kLanes) {
+      if (kFetch && row == 0) {
+        chunk_tile<F, kMaxRows, true>(scratch, records, lane, blocks, from, shift, out);
+      } else {
+        chunk_tile<F, kMaxRows, false>(scratch, records, lane, blocks, from, shift, out + row * kTaskColumns);
+      }
+    }
+  }
+  if constexpr (R > 0) {
+    const uint8_t* from = at + row * row_bytes + block * R * kActivationBytes;
+    for (int64_t lane = 0; lane < kTaskColumns; lane += tile_vectors(R) * kLanes) {
+      if (kFetch && row == 0) {
+        chunk_tile<F, R, true>(scratch, records, lane, blocks, from, shift, out);
+      } else {
+        chunk_tile<F, R, false>(scratch, records, lane, blocks, from, shift, out + row * kTaskColumns);
+      }
+    }
+  }
+}
+
 template <RecordFormat F, int R>
 void few_rows(const QuantizedTask& task, const Scratch& scratch) {
   using Format = PackedFormat<F>;
-  constexpr int V = tile_vectors(R);
   constexpr ScaleKind K = Format::kScale;
-#if HEADRACE_ISA_LEVEL == 2
-  constexpr CodeKind C = CodeKind::kSigned8;
-#else
-  constexpr CodeKind C = Format::kCode;
-#endif
+  constexpr int V = tile_vectors(kMaxRows);
   constexpr int64_t kScales = two_scales(K) ? 2 * kStripRows : kStripRows;  // of a block
   constexpr int64_t kPairBytes = kTaskStrips * Format::kRecordBytes;
   const int shift = offset_shift(*task.layout);
-  const uint8_t* first = task.first.bytes + task.first_row * task.blocks * kActivationBytes;
-  const uint8_t* second = task.second.bytes + task.first_row * task.blocks * kActivationBytes;
   const uint8_t* records = task.pair;
   // Small chunks, so that reading the weights and multiplying overlap.
   for (int64_t block = 0; block < task.blocks; block += kMaxRecordBlocks) {
@@ -43,34 +83,32 @@ void few_rows(const QuantizedTask& task, const Scratch& scratch) {
                          scratch.strips[s].minima + b * kScales);
       }
     }
-    for (int64_t lane = 0; lane < kTaskColumns; lane += V * kLanes) {
-      const UnpackedStrip* strip = scratch.strips + lane / kStripRows;
-      const int64_t inner = lane % kStripRows;
-      const PackedGroups<F> groups = {records + lane / kStripRows * Format::kRecordBytes + 4 * inner};
-      const TileWeights<PackedGroups<F>> weights = {groups, strip->scales + inner, strip->minima + inner};
-      tile<V, R, K, C>(weights, blocks, first, shift, scratch.first + lane);
-      if (task.second.bytes) {
-        tile<V, R, K, C>(weights, blocks, second, shift, scratch.second + lane);
-      } else {
-        outlier_blocks<V, K, C>(task, weights, block, blocks, shift, scratch.second + lane);
+    chunk_rows<F, R, true>(task, scratch, records, block, blocks, task.first, shift, scratch.first);
+    if (task.second.bytes) {
+      chunk_rows<F, R, false>(task, scratch, records, block, blocks, task.second, shift, scratch.second);
+    } else {
+      for (int64_t lane = 0; lane < kTaskColumns; lane += V * kLanes) {
+        const UnpackedStrip* strip = scratch.strips + lane / kStripRows;
+        const int64_t inner = lane % kStripRows;
+        const PackedGroups<F, false> groups = {records + lane / kStripRows * Format::kRecordBytes + 4 * inner};
+        const TileWeights<PackedGroups<F, false>> weights = {groups, strip->scales + inner, strip->minima + inner};
+        outlier_blocks<V, K, code_kind<F>()>(task, weights, block, blocks, shift, scratch.second + lane);
       }
     }
     records += blocks / Format::kRecordBlocks * kPairBytes;
-    first += blocks * R * kActivationBytes;
-    second += blocks * R * kActivationBytes;
   }
 }
 
 template <RecordFormat F>
 bool run_format(const QuantizedTask& task, const Scratch& scratch) {
-  switch (task.num_rows) {
+  switch (task.num_rows % kMaxRows) {
+    case 0: few_rows<F, 0>(task, scratch); return true;
     case 1: few_rows<F, 1>(task, scratch); return true;
     case 2: few_rows<F, 2>(task, scratch); return true;
     case 3: few_rows<F, 3>(task, scratch); return true;
-    case 4: few_rows<F, 4>(task, scratch); return true;
 #if HEADRACE_ISA_LEVEL == 2
+    case 4: few_rows<F, 4>(task, scratch); return true;
     case 5: few_rows<F, 5>(task, scratch); return true;
-    case 6: few_rows<F, 6>(task, scratch); return true;
 #endif
   }
   return false;

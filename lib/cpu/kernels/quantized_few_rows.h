@@ -5,7 +5,7 @@
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 
-// Adds the products of a task of at most kMaxRows rows to scratch.first and scratch.second, unpacking codes in
+// Adds the products of a task of at most kQuantizedFewRows rows to scratch.first and scratch.second, unpacking codes in
 // registers. False, with nothing done, for formats that unpack through memory only.
 bool run_few_rows(const QuantizedTask& task, const Scratch& scratch);
 

@@ -85,7 +85,8 @@ HEADRACE_PACKED_FORMAT(kIQ4_XS, 128, 4, 8, kOne, kSigned8);
 HEADRACE_PACKED_FORMAT(kMXFP4, 16, 4, 1, kOne, kUpTo31);
 #undef HEADRACE_PACKED_FORMAT
 
-template <RecordFormat F>
+// kFetch: each line's first reader asks for the one kAheadBytes further on.
+template <RecordFormat F, bool kFetch>
 struct PackedGroups {
   using Format = PackedFormat<F>;
   const uint8_t* records;  // the chunk's, moved to the tile's first lane
@@ -95,7 +96,7 @@ struct PackedGroups {
                         block % Format::kRecordBlocks * Format::kBlockBytes + lane_step(v, Format::kRecordBytes, 4);
     // Each of the block's lines by the first group that reads it.
     constexpr int kGroupLines = Format::kBits == 8 ? 8 : 4;
-    const bool new_line = v * kLanes % kStripRows == 0;
+    const bool new_line = kFetch && v * kLanes % kStripRows == 0;
     if (new_line && g < kGroupLines) fetch_ahead(at + Format::kBlockBytes - 64 * kGroupLines + 64 * g);
     if (new_line && Format::kBits == 5 && g == 0) fetch_ahead(at);
     if (new_line && Format::kBits == 6 && g % 4 == 0) fetch_ahead(at + 64 * (g / 4));

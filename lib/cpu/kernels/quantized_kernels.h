@@ -131,6 +131,7 @@ struct QuantizedTask {
 
 struct QuantizedKernels {
   int32_t tile_rows;
+  int32_t few_rows;  // tasks of up to so many rows stream the weights
   int64_t (*scratch_bytes)(int64_t num_rows);
   void (*run_task)(const QuantizedTask& task);
   // Quantizes the num_rows rows x [num_rows][first.blocks * 32] of the tile that starts with row first_row. With

@@ -41,7 +41,7 @@ const KernelTable kKernelTable = {
     selective_scan,
     linear_recurrence,
     decay_gates,
-    {kQuantizedTileRows, quantized_scratch_bytes, quantized_run_task, quantized_quantize_tile},
+    {kQuantizedTileRows, kQuantizedFewRows, quantized_scratch_bytes, quantized_run_task, quantized_quantize_tile},
 };
 
 }  // namespace headrace::HEADRACE_ISA_NAMESPACE
