@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "cpu/activations.h"
@@ -168,9 +169,8 @@ class CpuBackend final : public Backend {
   }
 
   void route(const RouteParams& p) override {
-    pool_.run((p.num_tokens + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {
-      route_rows(p, task * kRowsPerTask, std::min(p.num_tokens, (task + 1) * kRowsPerTask));
-    });
+    std::vector<RowRouter> routers(static_cast<size_t>(pool_.num_threads()), RowRouter(p));
+    pool_.run(p.num_tokens, [&](int64_t row, int thread) { routers[static_cast<size_t>(thread)].route(row); });
   }
   void experts(const ExpertsParams& p) override { experts_.run(p, pool_, kernels_); }
   void head_linear(const HeadLinearParams& p) override { experts_.run(p, pool_, kernels_); }

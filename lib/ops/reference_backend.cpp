@@ -158,7 +158,10 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void route(const RouteParams& p) override { route_rows(p, 0, p.num_tokens); }
+  void route(const RouteParams& p) override {
+    RowRouter router(p);
+    for (int64_t row = 0; row < p.num_tokens; ++row) router.route(row);
+  }
   void experts(const ExpertsParams& p) override { reference_experts(p); }
   void head_linear(const HeadLinearParams& p) override { reference_head_linear(p); }
   void gate_rows(const GateRowsParams& p) override { reference_gate_rows(p); }

@@ -33,72 +33,60 @@ void pick_largest(const std::vector<double>& values, int32_t count, std::vector<
   order.resize(static_cast<size_t>(count));
 }
 
-class Router {
- public:
-  explicit Router(const RouteParams& params)
-      : p_(params),
-        scores_(static_cast<size_t>(params.num_experts)),
-        choice_(scores_),
-        groups_(static_cast<size_t>(params.num_groups)) {}
-
-  void route(int64_t row) {
-    fill_scores(p_, p_.logits + row * p_.num_experts, scores_);
-    for (size_t e = 0; e < scores_.size(); ++e) {
-      choice_[e] = scores_[e] + (p_.correction == nullptr ? 0.0 : static_cast<double>(p_.correction[e]));
-      // Not ordered, hence never preferred; two of them compare as equal.
-      if (std::isnan(choice_[e])) choice_[e] = std::numeric_limits<double>::lowest();
-    }
-    if (p_.top_groups < p_.num_groups) drop_groups();
-    pick_largest(choice_, p_.top_k, chosen_);
-    std::sort(chosen_.begin(), chosen_.end());
-
-    double sum = 0.0;
-    for (const int32_t expert : chosen_) sum += scores_[static_cast<size_t>(expert)];
-    const double divisor = p_.normalize ? std::max(sum, static_cast<double>(p_.sum_floor)) : 1.0;
-    for (size_t i = 0; i < chosen_.size(); ++i) {
-      const size_t at = static_cast<size_t>(row * p_.top_k) + i;
-      p_.experts[at] = chosen_[i];
-      p_.weights[at] = static_cast<float>(scores_[static_cast<size_t>(chosen_[i])] / divisor * p_.scale);
-    }
-  }
-
- private:
-  void drop_groups() {
-    const size_t size = scores_.size() / groups_.size();
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      double best = kNever, second = kNever;
-      for (size_t e = g * size; e < (g + 1) * size; ++e) {
-        if (choice_[e] > best) {
-          second = best;
-          best = choice_[e];
-        } else {
-          second = std::max(second, choice_[e]);
-        }
-      }
-      groups_[g] = p_.group_score == GroupScore::kMax || size == 1 ? best : best + second;
-    }
-    pick_largest(groups_, p_.top_groups, chosen_);
-    std::sort(chosen_.begin(), chosen_.end());
-    size_t next = 0;
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      if (next < chosen_.size() && static_cast<size_t>(chosen_[next]) == g) {
-        ++next;
-      } else {
-        std::fill_n(choice_.begin() + static_cast<int64_t>(g * size), size, kNever);
-      }
-    }
-  }
-
-  const RouteParams& p_;
-  std::vector<double> scores_, choice_, groups_;
-  std::vector<int32_t> chosen_;
-};
-
 }  // namespace
 
-void route_rows(const RouteParams& params, int64_t begin, int64_t end) {
-  Router router(params);
-  for (int64_t row = begin; row < end; ++row) router.route(row);
+RowRouter::RowRouter(const RouteParams& params)
+    : p_(params),
+      scores_(static_cast<size_t>(params.num_experts)),
+      choice_(scores_),
+      groups_(static_cast<size_t>(params.num_groups)),
+      chosen_(scores_.size()) {}
+
+void RowRouter::route(int64_t row) {
+  fill_scores(p_, p_.logits + row * p_.num_experts, scores_);
+  for (size_t e = 0; e < scores_.size(); ++e) {
+    choice_[e] = scores_[e] + (p_.correction == nullptr ? 0.0 : static_cast<double>(p_.correction[e]));
+    // Not ordered, hence never preferred; two of them compare as equal.
+    if (std::isnan(choice_[e])) choice_[e] = std::numeric_limits<double>::lowest();
+  }
+  if (p_.top_groups < p_.num_groups) drop_groups();
+  pick_largest(choice_, p_.top_k, chosen_);
+  std::sort(chosen_.begin(), chosen_.end());
+
+  double sum = 0.0;
+  for (const int32_t expert : chosen_) sum += scores_[static_cast<size_t>(expert)];
+  const double divisor = p_.normalize ? std::max(sum, static_cast<double>(p_.sum_floor)) : 1.0;
+  for (size_t i = 0; i < chosen_.size(); ++i) {
+    const size_t at = static_cast<size_t>(row * p_.top_k) + i;
+    p_.experts[at] = chosen_[i];
+    p_.weights[at] = static_cast<float>(scores_[static_cast<size_t>(chosen_[i])] / divisor * p_.scale);
+  }
+}
+
+void RowRouter::drop_groups() {
+  const size_t size = scores_.size() / groups_.size();
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    double best = kNever, second = kNever;
+    for (size_t e = g * size; e < (g + 1) * size; ++e) {
+      if (choice_[e] > best) {
+        second = best;
+        best = choice_[e];
+      } else {
+        second = std::max(second, choice_[e]);
+      }
+    }
+    groups_[g] = p_.group_score == GroupScore::kMax || size == 1 ? best : best + second;
+  }
+  pick_largest(groups_, p_.top_groups, chosen_);
+  std::sort(chosen_.begin(), chosen_.end());
+  size_t next = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (next < chosen_.size() && static_cast<size_t>(chosen_[next]) == g) {
+      ++next;
+    } else {
+      std::fill_n(choice_.begin() + static_cast<int64_t>(g * size), size, kNever);
+    }
+  }
 }
 
 }  // namespace headrace

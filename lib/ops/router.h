@@ -1,11 +1,25 @@
 // The choice of experts, shared by every backend on the host: a choice must not depend on how a backend rounds.
 #pragma once
 
+#include <vector>
+
 #include "tensor/router_params.h"
 
 namespace headrace {
 
-// Routes rows [begin, end) in float64. Rows are independent, so ranges may run on several threads.
-void route_rows(const RouteParams& params, int64_t begin, int64_t end);
+// Routes single rows in float64. Rows are independent, so that each of several threads may have a router of its own.
+class RowRouter {
+ public:
+  // All memory is taken here; params must outlive the router.
+  explicit RowRouter(const RouteParams& params);
+  void route(int64_t row);
+
+ private:
+  void drop_groups();
+
+  const RouteParams& p_;
+  std::vector<double> scores_, choice_, groups_;
+  std::vector<int32_t> chosen_;
+};
 
 }  // namespace headrace
