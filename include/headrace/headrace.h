@@ -163,6 +163,15 @@ HEADRACE_API headrace_status headrace_model_describe(const headrace_model* model
 HEADRACE_API headrace_status headrace_model_inspect(const char* path, size_t path_size, uint64_t memory_bytes, char* buffer,
                                                     size_t capacity, size_t* needed, headrace_error** error);
 
+/* [any] JSON: calls, nanoseconds, bytes and multiply-adds of each kind of op since the model was loaded; keys as in
+ * docs/c-abi.md. HEADRACE_FAILED_PRECONDITION where it was loaded with the option "engine.profile" off, the default. */
+HEADRACE_API headrace_status headrace_model_describe_profile(const headrace_model* model, char* buffer, size_t capacity,
+                                                             size_t* needed, headrace_error** error);
+/* [any] The steps, passes and ops since then one by one, as trace events that Perfetto and chrome://tracing show ("engine.profile"
+ * must be "trace"). The first 262,144 are kept; "otherData" says how many were not. */
+HEADRACE_API headrace_status headrace_model_describe_trace(const headrace_model* model, char* buffer, size_t capacity,
+                                                           size_t* needed, headrace_error** error);
+
 /* ---- Tokenizers ------------------------------------------------------------------------------------------------- */
 
 typedef struct headrace_tokenizer headrace_tokenizer; /* immutable: [any] for every function */

@@ -347,6 +347,17 @@ class Model {
       return headrace_model_describe(handle_.get(), buffer, capacity, needed, error);
     });
   }
+  // JSON of what the ops took, for a model loaded with "engine.profile" "ops" or "trace"; and, with "trace", each of them.
+  std::string describe_profile() const {
+    return detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_model_describe_profile(handle_.get(), buffer, capacity, needed, error);
+    });
+  }
+  std::string describe_trace() const {
+    return detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_model_describe_trace(handle_.get(), buffer, capacity, needed, error);
+    });
+  }
   Tokenizer tokenizer() const {
     headrace_tokenizer* tokenizer = nullptr;
     detail::call([&](headrace_error** error) { return headrace_tokenizer_open(handle_.get(), &tokenizer, error); });

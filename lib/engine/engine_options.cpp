@@ -62,6 +62,19 @@ Status set_isa(EngineOptions& options, const OptionInfo& info, std::string_view 
   return Status();
 }
 
+Status set_profile(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  if (value == "off") {
+    options.profile = ProfileMode::kOff;
+  } else if (value == "ops") {
+    options.profile = ProfileMode::kSums;
+  } else if (value == "trace") {
+    options.profile = ProfileMode::kTrace;
+  } else {
+    return refuse(info, value);
+  }
+  return Status();
+}
+
 Status set_activations(EngineOptions& options, const OptionInfo& info, std::string_view value) {
   if (value == "int8") {
     options.activations = ActivationType::kInt8;
@@ -100,6 +113,10 @@ constexpr Option kOptions[] = {
       "Instruction set of the kernels; auto is the strongest of the machine. One the machine lacks is refused when a "
       "model is loaded."},
      set_isa},
+    {{"engine.profile", "choice", "off", "off|ops|trace",
+      "Measure the model's ops for headrace_model_describe_profile; trace also keeps each call, for "
+      "headrace_model_describe_trace. Off costs nothing."},
+     set_profile},
     {{"model.activations", "choice", "int8", "int8|int16|float32",
       "How layers with quantized weights see their inputs; float32 keeps the weights decoded, as model.exact does."},
      set_activations},

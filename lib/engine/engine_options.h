@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "ops/backend.h"
+#include "ops/op_profile.h"
 #include "tensor/kv_layout.h"
 
 namespace headrace::engine {
@@ -30,6 +31,7 @@ std::span<const OptionInfo> option_table();
 struct EngineOptions {
   int32_t threads = 0;  // 0: every processor this process may use
   std::string isa = "auto";
+  ProfileMode profile = ProfileMode::kOff;
   ActivationType activations = ActivationType::kInt8;
   bool exact = false;  // weights decoded to float32
   bool use_mmap = false;

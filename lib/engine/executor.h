@@ -12,6 +12,7 @@
 #include "engine/engine_options.h"
 #include "kv/kv_cache.h"
 #include "model/batch.h"
+#include "ops/op_profile.h"
 #include "tensor/op_params.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -38,6 +39,8 @@ class StepExecutor {
   // Of the backend: "cpu/avx2" and its threads.
   virtual std::string_view backend_name() const { return "none"; }
   virtual int num_threads() const { return 1; }
+  // Where forward passes and steps are recorded, or null.
+  virtual OpProfile* profile() const { return nullptr; }
   // Runs the batch: writes keys and values to the batch's slots and logits [logits_rows, vocab_size] float32 (null when
   // no row is wanted). Row t depends on its own sequence alone. After a failure the slots hold anything.
   virtual Status run(const Batch& batch, KvCache& kv_cache, float* logits) = 0;

@@ -5,6 +5,7 @@
 #include "base/cpu_features.h"
 #include "cpu/cpu_backend.h"
 #include "model/forward.h"
+#include "ops/profiling_backend.h"
 
 namespace headrace::engine {
 namespace {
@@ -24,10 +25,15 @@ class ModelExecutor : public StepExecutor {
   Hash128 kv_identity() const override { return model_->identity(); }
   std::string_view backend_name() const override { return backend_->name(); }
   int num_threads() const override { return backend_->num_threads(); }
+  OpProfile* profile() const override { return backend_->profile(); }
 
   Status run(const Batch& batch, KvCache& kv_cache, float* logits) override {
     // Sessions and schedulers of one model take turns: a backend runs one op at a time.
     const std::lock_guard lock(mutex_);
+    ProfiledCall call{ProfiledOp::kForward};
+    call.rows = batch.num_tokens();
+    call.sequences = batch.num_seqs();
+    const ProfiledSpan span(profile(), call);
     return forward_.run(batch, kv_cache, logits);
   }
 
@@ -51,7 +57,9 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
   CpuBackendOptions cpu;
   cpu.isa = *isa;
   cpu.num_threads = options.threads > 0 ? options.threads : usable_processors();
-  return make_cpu_backend(cpu);
+  auto backend = make_cpu_backend(cpu);
+  if (!backend.ok() || options.profile == ProfileMode::kOff) return backend;
+  return make_profiling_backend(backend.take(), std::make_shared<OpProfile>(options.profile == ProfileMode::kTrace));
 }
 
 PackOptions pack_options(const EngineOptions& options) {

@@ -67,6 +67,7 @@ void StepLoop::reap() {
 }
 
 void StepLoop::step() {
+  const ProfiledSpan span(model_->executor->profile(), {ProfiledOp::kStep});
   entries_.clear();
   ended_.clear();
   try {
@@ -395,8 +396,10 @@ bool StepLoop::draw(Sample& sample, std::span<float> row, const LogitStats& stat
   const int64_t position = sequence.num_output();
   std::span<const int32_t> banned;
   if (position < params.min_tokens) banned = request.end_ids;
-  auto drawn =
-      request.sampler.sample(row, stats, sample.history, banned, sample.index, static_cast<uint64_t>(position));
+  auto drawn = [&] {
+    const ProfiledSpan span(model_->executor->profile(), {ProfiledOp::kSample});
+    return request.sampler.sample(row, stats, sample.history, banned, sample.index, static_cast<uint64_t>(position));
+  }();
   if (!drawn.ok()) {
     fail(request, drawn.status());
     return false;

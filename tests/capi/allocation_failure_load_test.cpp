@@ -124,6 +124,16 @@ TEST_CASE("descriptions and recommendations survive each allocation that fails")
   fail_text([&](char* buffer, size_t capacity, size_t* needed) {
     return headrace_model_describe(model.get(), buffer, capacity, needed, nullptr);
   });
+  headrace::Options traced = one_thread();
+  traced.set("engine.profile", "trace");
+  const headrace::Model profiled = headrace::Model::load(folder.path(), traced);
+  headrace::Session(profiled, traced).evaluate({1, 2, 3});
+  fail_text([&](char* buffer, size_t capacity, size_t* needed) {
+    return headrace_model_describe_profile(profiled.get(), buffer, capacity, needed, nullptr);
+  });
+  fail_text([&](char* buffer, size_t capacity, size_t* needed) {
+    return headrace_model_describe_trace(profiled.get(), buffer, capacity, needed, nullptr);
+  });
   for (const std::string& path : {folder.path(), capi_test::tiny_path()}) {
     fail_text([&](char* buffer, size_t capacity, size_t* needed) {
       return headrace_model_inspect(path.data(), path.size(), 1 << 30, buffer, capacity, needed, nullptr);

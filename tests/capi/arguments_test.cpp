@@ -37,6 +37,8 @@ TEST_CASE("every function refuses NULL handles by name") {
              [](E e) { return headrace_model_load_sources(nullptr, 0, nullptr, nullptr, nullptr, nullptr, e); });
   check_null("model", [](E e) { return headrace_model_get_info(nullptr, nullptr, e); });
   check_null("model", [](E e) { return headrace_model_describe(nullptr, nullptr, 0, nullptr, e); });
+  check_null("model", [](E e) { return headrace_model_describe_profile(nullptr, nullptr, 0, nullptr, e); });
+  check_null("model", [](E e) { return headrace_model_describe_trace(nullptr, nullptr, 0, nullptr, e); });
   check_null("model", [](E e) { return headrace_model_get_sampling(nullptr, nullptr, e); });
   check_null("path", [](E e) { return headrace_model_inspect(nullptr, 3, 0, nullptr, 0, nullptr, e); });
   check_null("tokenizer", [](E e) { return headrace_tokenizer_load(nullptr, 0, nullptr, e); });

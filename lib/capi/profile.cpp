@@ -1,0 +1,140 @@
+// What a model's ops took, as JSON: sums, and trace events.
+#include "ops/op_profile.h"
+
+#include <string>
+
+#include "capi/guard.h"
+#include "capi/handles.h"
+#include "formats/json_writer.h"
+#include "tensor/dtype.h"
+
+using namespace headrace;
+using namespace headrace::capi;
+
+namespace {
+
+Result<const OpProfile*> profile_of(const headrace_model* model) {
+  if (model == nullptr) return null_argument("model");
+  const OpProfile* profile = model->loaded->backend->profile();
+  if (profile == nullptr) return failed_precondition("engine.profile", "was off when the model was loaded");
+  return profile;
+}
+
+const char* arithmetic_name(ActivationType type) {
+  switch (type) {
+    case ActivationType::kInt8: return "int8";
+    case ActivationType::kInt16: return "int16";
+    case ActivationType::kFloat32: break;
+  }
+  return "float32";
+}
+
+bool has_type(uint64_t weight_types, int32_t type) { return (weight_types >> type & 1) != 0; }
+
+bool is_span(ProfiledOp op) { return op >= ProfiledOp::kSample; }
+
+std::string describe_sums(const OpProfile& profile) {
+  const std::vector<OpProfile::Sum> sums = profile.sums();
+  JsonWriter out;
+  const auto write = [&](const OpProfile::Sum& sum) {
+    out.begin_object();
+    out.member(is_span(sum.op) ? "span" : "op", profiled_op_name(sum.op));
+    if (!is_span(sum.op)) {
+      out.key("weights");
+      out.begin_array();
+      for (int32_t type = 0; type < static_cast<int32_t>(DType::kCount); ++type) {
+        if (has_type(sum.weight_types, type)) out.value(dtype_name(static_cast<DType>(type)));
+      }
+      out.end_array();
+      out.member("arithmetic", arithmetic_name(sum.arithmetic));
+      out.member("bytes", sum.bytes);
+      out.member("multiply_adds", sum.multiply_adds);
+    }
+    out.member("calls", sum.calls);
+    out.member("rows", sum.rows);
+    out.member("nanoseconds", sum.nanoseconds);
+    out.end_object();
+  };
+  out.begin_object();
+  for (const bool spans : {false, true}) {
+    out.key(spans ? "spans" : "ops");
+    out.begin_array();
+    for (const OpProfile::Sum& sum : sums) {
+      if (is_span(sum.op) == spans) write(sum);
+    }
+    out.end_array();
+  }
+  out.end_object();
+  return out.take();
+}
+
+void write_event(JsonWriter& out, const OpProfile::TraceEvent& event) {
+  const ProfiledCall& call = event.call;
+  std::string name(profiled_op_name(call.op));
+  for (int32_t type = 0; type < static_cast<int32_t>(DType::kCount); ++type) {
+    if (has_type(call.weight_types, type)) name.append(" ").append(dtype_name(static_cast<DType>(type)));
+  }
+  out.begin_object();
+  out.member("name", name);
+  out.member("cat", is_span(call.op) ? "span" : "op");
+  out.member("ph", "X");  // a span with its duration, in microseconds
+  out.member("ts", static_cast<double>(event.begin_ns) / 1e3);
+  out.member("dur", static_cast<double>(event.end_ns - event.begin_ns) / 1e3);
+  out.member("pid", 1);
+  out.member("tid", 1);
+  out.key("args");
+  out.begin_object();
+  const auto number = [&](const char* key, auto value) {
+    if (value != 0) out.member(key, value);
+  };
+  number("rows", call.rows);
+  number("sequences", call.sequences);
+  number("in_features", call.in_features);
+  number("out_features", call.out_features);
+  number("bytes", call.bytes);
+  number("multiply_adds", call.multiply_adds);
+  out.end_object();
+  out.end_object();
+}
+
+std::string describe_events(const OpProfile& profile) {
+  const OpProfile::Trace trace = profile.trace();
+  JsonWriter out;
+  out.begin_object();
+  out.key("traceEvents");
+  out.begin_array();
+  for (const OpProfile::TraceEvent& event : trace.events) write_event(out, event);
+  out.end_array();
+  out.member("displayTimeUnit", "ms");
+  out.key("otherData");
+  out.begin_object();
+  out.member("dropped_events", trace.dropped);
+  out.end_object();
+  out.end_object();
+  return out.take();
+}
+
+}  // namespace
+
+extern "C" {
+
+headrace_status headrace_model_describe_profile(const headrace_model* model, char* buffer, size_t capacity,
+                                                size_t* needed, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(const OpProfile* profile, profile_of(model));
+    return copy_text(describe_sums(*profile), buffer, capacity, needed);
+  });
+}
+
+headrace_status headrace_model_describe_trace(const headrace_model* model, char* buffer, size_t capacity,
+                                              size_t* needed, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(const OpProfile* profile, profile_of(model));
+    if (!profile->with_trace()) {
+      return failed_precondition("engine.profile", "was not \"trace\" when the model was loaded");
+    }
+    return copy_text(describe_events(*profile), buffer, capacity, needed);
+  });
+}
+
+}  // extern "C"
