@@ -73,6 +73,13 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
+void write_file(const std::string& path, const std::string& content) {
+  std::ofstream file(path, std::ios::binary);
+  file << content;
+  file.close();
+  if (!file) throw std::runtime_error(path + ": cannot be written");
+}
+
 CLI::Validator at_least(int64_t least) {
   const auto check = [least](std::string& text) -> std::string {
     int64_t value = 0;

@@ -44,6 +44,9 @@ struct SamplingArguments {
 // The whole of a file, or of standard input for "-". Throws std::runtime_error naming the file.
 std::string read_file(const std::string& path);
 
+// Replaces a file's content. Throws std::runtime_error naming the file.
+void write_file(const std::string& path, const std::string& content);
+
 // Checks of counts given on the command line.
 CLI::Validator at_least(int64_t least);
 

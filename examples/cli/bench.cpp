@@ -1,31 +1,36 @@
-// headrace bench: prefill and decode rates, load time, memory.
+// headrace bench: prefill and decode rates, where their time goes, the cost of verifying several tokens, load time, memory.
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
-#include <sstream>
+#include <string>
 
 #include <nlohmann/json.hpp>
 
 #include "arguments.h"
-#include "bandwidth.h"
+#include "bench_workload.h"
 #include "commands.h"
+#include "op_report.h"
 #include "progress.h"
+#include "roofline.h"
 #include "statistics.h"
+#include "sweep.h"
 
 namespace cli {
 namespace {
 
 struct BenchArguments {
   ModelArguments model;
-  int prompt_tokens = 512, gen_tokens = 128, batch = 1, repeats = 3;
-  bool json = false;
-};
-
-struct Rates {
-  double prefill = 0, decode = 0;  // tokens per second, all sequences together
+  Workload workload;
+  int repeats = 3;
+  bool json = false, rates_only = false;
+  std::string trace;
+  bool sweep = false;
+  SweepArguments sweep_arguments;
+  std::string svg;
 };
 
 // Highest resident memory of this process so far, bytes.
@@ -38,105 +43,163 @@ uint64_t peak_bytes() {
   return 0;
 }
 
-// Ids spread over the vocabulary, another sequence for each seed, no special tokens among them.
-std::vector<int32_t> arbitrary_tokens(const headrace::Tokenizer& tokenizer, int count, uint64_t seed) {
-  std::vector<int32_t> tokens;
-  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
-  while (static_cast<int>(tokens.size()) < count) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    const int32_t token = static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(tokenizer.vocab_size()));
-    if (!tokenizer.is_special(token)) tokens.push_back(token);
-  }
-  return tokens;
-}
-
-Rates measure(const BenchArguments& arguments, const headrace::Model& model, headrace::Scheduler& scheduler,
-              uint64_t seed) {
-  using Clock = std::chrono::steady_clock;
-  const headrace::Tokenizer tokenizer = model.tokenizer();
-  const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
-  const Clock::time_point start = Clock::now();
-  for (int sequence = 0; sequence < arguments.batch; ++sequence) {
-    headrace::Request request(model);
-    request.add_tokens(
-        arbitrary_tokens(tokenizer, arguments.prompt_tokens, seed * 1000 + static_cast<uint64_t>(sequence)));
-    request.set_ignore_eos(true).set_length(0, arguments.gen_tokens);
-    scheduler.submit(request);
-  }
-  // Prefill ends with the last sequence's first token; what the others decoded until then belongs to neither rate.
-  std::map<uint64_t, bool> started;
-  Clock::time_point prefilled = start, end = start;
-  int64_t decoded = 0;
-  int finished = 0;
-  while (finished < arguments.batch) {
-    scheduler.step();
-    while (std::optional<headrace::Event> event = scheduler.next_event()) {
-      if (event->type() == headrace::EventType::kFailed) throw event->error();
-      const int64_t tokens = static_cast<int64_t>(event->tokens().size());
-      const bool all_started = static_cast<int>(started.size()) == arguments.batch;
-      if (tokens > 0) started[event->request_id()] = true;
-      end = Clock::now();
-      if (all_started) decoded += tokens;
-      if (!all_started && static_cast<int>(started.size()) == arguments.batch) prefilled = end;
-      finished += event->is_last() ? 1 : 0;
-    }
-  }
-  Rates rates;
-  rates.prefill = static_cast<double>(arguments.prompt_tokens) * arguments.batch / seconds(prefilled - start);
-  if (decoded > 0) rates.decode = static_cast<double>(decoded) / seconds(end - prefilled);
-  return rates;
-}
-
-void bench(const BenchArguments& arguments) {
+headrace::Options bench_options(const BenchArguments& arguments) {
+  const Workload& workload = arguments.workload;
   headrace::Options options = arguments.model.options();
   options.set("kv.prefix_index", "false");
   const int64_t cache_tokens =
-      static_cast<int64_t>(arguments.batch) * (arguments.prompt_tokens + arguments.gen_tokens + 32);
+      static_cast<int64_t>(workload.batch) * (workload.prompt_tokens + workload.gen_tokens + 32);
   options.set("kv.max_tokens", std::to_string(cache_tokens));
-  options.set("scheduler.max_num_seqs", std::to_string(std::max(arguments.batch, 1)));
+  options.set("scheduler.max_num_seqs", std::to_string(workload.batch));
+  return options;
+}
 
-  const auto start = std::chrono::steady_clock::now();
-  const headrace::Model model = arguments.model.load(options);
-  const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-
-  headrace::Scheduler scheduler(model, options);
-  std::vector<double> prefill, decode;
-  {
-    ProgressBar bar("measuring");
-    for (int repeat = 0; repeat <= arguments.repeats; ++repeat) {  // the first warms up and is not counted
-      const Rates rates = measure(arguments, model, scheduler, static_cast<uint64_t>(repeat));
-      bar.show(static_cast<double>(repeat + 1) / (arguments.repeats + 1));
-      if (repeat == 0) continue;
-      prefill.push_back(rates.prefill);
-      decode.push_back(rates.decode);
+// Time of a forward pass over several tokens of one sequence, all their logits wanted, as speculative decoding checks a
+// draft: after a prompt, in turns; medians. Empty where the model's context has no room for it.
+nlohmann::ordered_json measure_verification(const BenchArguments& arguments, const headrace::Model& model,
+                                            const headrace::Options& options) {
+  constexpr int kRows[] = {1, 2, 4, 8}, kMost = 8, kRounds = 9;
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  const headrace_model_info info = model.info();
+  const int context = arguments.workload.prompt_tokens;
+  if (context + kMost > info.max_position_embeddings) return out;
+  headrace::Session session(model, options);
+  const std::vector<int32_t> tokens = arbitrary_tokens(model.tokenizer(), context + kMost, 12345);
+  session.evaluate({tokens.begin(), tokens.begin() + context});
+  std::vector<float> logits(static_cast<size_t>(kMost) * static_cast<size_t>(info.vocab_size));
+  std::map<int, std::vector<double>> seconds;
+  for (int round = 0; round < kRounds; ++round) {
+    for (const int rows : kRows) {
+      const OpReading before(model.describe_profile());
+      session.evaluate(tokens.data() + context, static_cast<size_t>(rows), logits.data(), logits.size());
+      const OpReading taken = OpReading(model.describe_profile()) - before;
+      if (round > 0) seconds[rows].push_back(static_cast<double>(taken.span("forward").nanoseconds) / 1e9);
+      session.rewind(static_cast<size_t>(context));
     }
   }
-  const uint64_t peak = peak_bytes();
-  const double bandwidth = measure_read_bandwidth(model.info().num_threads);
-  const auto description = nlohmann::ordered_json::parse(model.describe());
-  // A decode step reads each weight but the embedding table once (with tied embeddings that is the head), for all
-  // sequences together.
-  const double step_bytes = description.value("decode_weight_bytes", static_cast<double>(model.info().weight_bytes));
-  const double share = bandwidth > 0 ? median(decode) / arguments.batch * step_bytes / bandwidth : 0;
+  const double one = median(seconds[1]);
+  for (const int rows : kRows) {
+    const double value = median(seconds[rows]);
+    out.push_back({{"rows", rows}, {"seconds", value}, {"relative", one > 0 ? value / one : 0}});
+  }
+  return out;
+}
 
-  const nlohmann::ordered_json out = {{"model", arguments.model.path},
-                                      {"isa", description.value("isa", "")},
-                                      {"threads", model.info().num_threads},
-                                      {"prompt_tokens", arguments.prompt_tokens},
-                                      {"gen_tokens", arguments.gen_tokens},
-                                      {"batch", arguments.batch},
-                                      {"prefill_tokens_per_second", median(prefill)},
-                                      {"decode_tokens_per_second", median(decode)},
-                                      {"read_bandwidth_bytes_per_second", bandwidth},
-                                      {"decode_share_of_bandwidth", share},
-                                      {"load_seconds", load_seconds},
-                                      {"peak_bytes", peak}};
+// One more run with the ops measured, on a model loaded anew for that.
+void measure_ops(const BenchArguments& arguments, const Roofline& roofline, nlohmann::ordered_json& out) {
+  headrace::Options options = bench_options(arguments);
+  options.set("engine.profile", arguments.trace.empty() ? "ops" : "trace");
+  const headrace::Model model = arguments.model.load(options);
+  {
+    headrace::Scheduler scheduler(model, options);
+    Workload warm_up = arguments.workload;
+    warm_up.gen_tokens = std::min(warm_up.gen_tokens, 8);
+    run_workload(warm_up, model, scheduler, 0);
+    const OpReading before(model.describe_profile());
+    OpReading between;
+    const Rates rates =
+        run_workload(arguments.workload, model, scheduler, 1, [&] { between = OpReading(model.describe_profile()); });
+    const OpReading after(model.describe_profile());
+    out["prefill_ops"] = report_ops(between - before, rates.prefill_seconds, roofline);
+    out["decode_ops"] = report_ops(after - between, rates.decode_seconds, roofline);
+  }
+  if (!arguments.trace.empty()) write_file(arguments.trace, model.describe_trace());
+  out["verification"] = measure_verification(arguments, model, options);
+}
+
+void print(const nlohmann::ordered_json& out) {
+  for (const auto& [key, value] : out.items()) {
+    if (value.is_structured()) continue;
+    std::cout << key << ": " << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
+  }
+  const double read = out.at("roofline").at("read_bytes_per_second");
+  const double int8 = out.at("roofline").at("int8_multiply_adds_per_second");
+  const double floats = out.at("roofline").at("float_multiply_adds_per_second");
+  char line[160];
+  std::snprintf(line, sizeof line, "roofline: reads %.1f GB/s, multiply-adds %.0f G/s of int8, %.0f G/s of float\n",
+                read / 1e9, int8 / 1e9, floats / 1e9);
+  std::cout << line;
+  if (!out.contains("decode_ops")) return;
+  print_ops(std::cout, "prefill", out.at("prefill_ops"));
+  print_ops(std::cout, "decode", out.at("decode_ops"));
+  for (const auto& row : out.at("verification")) {
+    std::snprintf(line, sizeof line, "pass of %d rows of one sequence: %.2f ms, %.2f of one row's\n",
+                  row.at("rows").get<int>(), row.at("seconds").get<double>() * 1e3, row.at("relative").get<double>());
+    std::cout << line;
+  }
+}
+
+void sweep(const BenchArguments& arguments) {
+  const headrace::Model model = arguments.model.load();
+  const nlohmann::ordered_json rates = run_sweep(arguments.sweep_arguments, model, arguments.model);
+  if (!arguments.svg.empty()) {
+    const std::string name = std::filesystem::path(arguments.model.path).filename().string();
+    write_file(arguments.svg, sweep_svg(rates, name));
+  }
+  if (arguments.json) {
+    const auto description = nlohmann::ordered_json::parse(model.describe());
+    nlohmann::ordered_json out = {
+        {"model", arguments.model.path}, {"isa", description.value("isa", "")}, {"threads", model.info().num_threads}};
+    out["sweep"] = rates;
+    std::cout << out.dump() << "\n";
+  } else {
+    std::cout << sweep_table(rates);
+  }
+}
+
+void bench(const BenchArguments& arguments) {
+  const Workload& workload = arguments.workload;
+  const headrace::Options options = bench_options(arguments);
+  nlohmann::ordered_json out;
+  std::string isa;
+  int num_threads = 0;
+  double step_bytes = 0;
+  {
+    const auto start = std::chrono::steady_clock::now();
+    const headrace::Model model = arguments.model.load(options);
+    const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    headrace::Scheduler scheduler(model, options);
+    std::vector<double> prefill, decode;
+    {
+      ProgressBar bar("measuring");
+      for (int repeat = 0; repeat <= arguments.repeats; ++repeat) {  // the first warms up and is not counted
+        const Rates rates = run_workload(workload, model, scheduler, static_cast<uint64_t>(repeat));
+        bar.show(static_cast<double>(repeat + 1) / (arguments.repeats + 1));
+        if (repeat == 0) continue;
+        prefill.push_back(rates.prefill);
+        decode.push_back(rates.decode);
+      }
+    }
+    const auto description = nlohmann::ordered_json::parse(model.describe());
+    isa = description.value("isa", "");
+    num_threads = model.info().num_threads;
+    // A decode step reads each weight but the embedding table once (with tied embeddings that is the head), for all
+    // sequences together.
+    step_bytes = description.value("decode_weight_bytes", static_cast<double>(model.info().weight_bytes));
+    out = {{"model", arguments.model.path},
+           {"isa", isa},
+           {"threads", num_threads},
+           {"prompt_tokens", workload.prompt_tokens},
+           {"gen_tokens", workload.gen_tokens},
+           {"batch", workload.batch},
+           {"prefill_tokens_per_second", median(prefill)},
+           {"decode_tokens_per_second", median(decode)},
+           {"load_seconds", load_seconds},
+           {"peak_bytes", peak_bytes()}};
+  }
+  // Without the model: the probe's buffers come on top of nothing.
+  const Roofline roofline = measure_roofline(isa, num_threads);
+  const double bandwidth = roofline.read_bytes_per_second, decode = out.at("decode_tokens_per_second");
+  out["read_bandwidth_bytes_per_second"] = bandwidth;
+  out["decode_share_of_bandwidth"] = bandwidth > 0 ? decode / workload.batch * step_bytes / bandwidth : 0;
+  out["roofline"] = {{"read_bytes_per_second", bandwidth},
+                     {"int8_multiply_adds_per_second", roofline.int8_multiply_adds_per_second},
+                     {"float_multiply_adds_per_second", roofline.float_multiply_adds_per_second}};
+  if (!arguments.rates_only) measure_ops(arguments, roofline, out);
   if (arguments.json) {
     std::cout << out.dump() << "\n";
-    return;
-  }
-  for (const auto& [key, value] : out.items()) {
-    std::cout << key << ": " << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
+  } else {
+    print(out);
   }
 }
 
@@ -144,14 +207,34 @@ void bench(const BenchArguments& arguments) {
 
 void add_bench(CLI::App& app) {
   auto arguments = std::make_shared<BenchArguments>();
-  CLI::App* command = app.add_subcommand("bench", "prefill and decode rates, load time and memory");
+  CLI::App* command = app.add_subcommand("bench", "prefill and decode rates, each op's share, load time and memory");
   arguments->model.add_to(*command);
-  command->add_option("--prompt-tokens", arguments->prompt_tokens, "tokens of each prompt")->check(at_least(1));
-  command->add_option("--gen-tokens", arguments->gen_tokens, "tokens generated by each sequence")->check(at_least(1));
-  command->add_option("--batch", arguments->batch, "sequences at once")->check(at_least(1));
+  command->add_option("--prompt-tokens", arguments->workload.prompt_tokens, "tokens of each prompt")
+      ->check(at_least(1));
+  command->add_option("--gen-tokens", arguments->workload.gen_tokens, "tokens generated by each sequence")
+      ->check(at_least(1));
+  command->add_option("--batch", arguments->workload.batch, "sequences at once")->check(at_least(1));
   command->add_option("--repeats", arguments->repeats, "counted runs; the median is printed")->check(at_least(1));
+  CLI::Option* rates_only = command->add_flag("--rates-only", arguments->rates_only, "no run with the ops measured");
+  command->add_option("--trace", arguments->trace, "write the steps and ops of that run as Chrome trace events")
+      ->excludes(rates_only);
   command->add_flag("--json", arguments->json, "print one JSON object");
-  command->callback([arguments] { bench(*arguments); });
+  CLI::Option* sweeps =
+      command->add_flag("--sweep", arguments->sweep, "instead: a table of rates over sequences at once and context");
+  SweepArguments& grid = arguments->sweep_arguments;
+  command->add_option("--sweep-contexts", grid.contexts, "tokens before decoding (default 512 to 32768)")
+      ->delimiter(',')
+      ->check(at_least(1))
+      ->needs(sweeps);
+  command->add_option("--sweep-batches", grid.batches, "sequences at once (default 1 to 64)")
+      ->delimiter(',')
+      ->check(at_least(1))
+      ->needs(sweeps);
+  command->add_option("--sweep-memory", grid.memory_gb, "GB for keys and values (default: half of what is free)")
+      ->check(CLI::PositiveNumber)
+      ->needs(sweeps);
+  command->add_option("--svg", arguments->svg, "write the table as charts to this file")->needs(sweeps);
+  command->callback([arguments] { arguments->sweep ? sweep(*arguments) : bench(*arguments); });
 }
 
 }  // namespace cli

@@ -13,7 +13,7 @@ namespace {
 struct RunArguments {
   ModelArguments model;
   SamplingArguments sampling;
-  std::string prompt = "-", system;
+  std::string prompt = "-", system, trace;
   bool raw = false, json = false;
 };
 
@@ -27,7 +27,8 @@ nlohmann::ordered_json usage_json(const headrace_usage& usage) {
 
 void run(const RunArguments& arguments) {
   const std::string prompt = arguments.prompt == "-" ? read_file("-") : arguments.prompt;
-  const headrace::Options options = arguments.model.options();
+  headrace::Options options = arguments.model.options();
+  if (!arguments.trace.empty()) options.set("engine.profile", "trace");
   const headrace::Model model = arguments.model.load(options);
   headrace::Request request(model);
   if (arguments.raw || !model.has_chat_template()) {
@@ -56,6 +57,7 @@ void run(const RunArguments& arguments) {
     }
     return true;
   });
+  if (!arguments.trace.empty()) write_file(arguments.trace, model.describe_trace());
   if (arguments.json) {
     nlohmann::ordered_json out = {{"text", text}, {"tokens", tokens}};
     out.update(summary);
@@ -75,6 +77,7 @@ void add_run(CLI::App& app) {
   command->add_option("-p,--prompt", arguments->prompt, "the prompt; - reads standard input (default)");
   command->add_option("--system", arguments->system, "system message, for chat models");
   command->add_flag("--raw", arguments->raw, "no chat template: the prompt's text as it is");
+  command->add_option("--trace", arguments->trace, "write the steps and ops as Chrome trace events to this file");
   command->add_flag("--json", arguments->json, "print one JSON object at the end");
   command->callback([arguments] { run(*arguments); });
 }

@@ -36,6 +36,34 @@ class Run(GenerationTest):
         self.assertEqual(len(out["tokens"]), 12)
         self.assertGreaterEqual(out["usage"]["total_ms"], out["usage"]["first_token_ms"])
 
+    def test_trace(self):
+        path = self.path("trace.json")
+        plain = self.run_json("-p", "hello", "-n", "6")
+        out = self.run_json("-p", "hello", "-n", "6", "--trace", path)
+        self.assertEqual(out["tokens"], plain["tokens"])
+        with open(path, encoding="utf-8") as file:
+            trace = json.load(file)
+        self.assertEqual(trace["otherData"], {"dropped_events": 0})
+        spans = {}
+        for event in trace["traceEvents"]:
+            self.assertEqual((event["ph"], event["pid"], event["tid"]), ("X", 1, 1))
+            spans.setdefault(event["name"].split()[0], []).append((event["ts"], event["ts"] + event["dur"], event))
+        # A pass for the prompt, which draws the first token, and one for each further token.
+        self.assertEqual(len(spans["forward"]), 6)
+        self.assertEqual([event["args"]["rows"] for _, _, event in sorted(spans["forward"], key=lambda span: span[0])],
+                         [out["usage"]["prompt_tokens"]] + [1] * 5)
+        self.assertEqual(len(spans["sample"]), 6)
+        self.assertEqual(len(spans["embed"]), 6)
+        # Everything lies within a step, passes and draws side by side; times are rounded to a thousandth.
+        for name in spans:
+            for begin, end, _ in spans[name]:
+                self.assertTrue(any(b - 2e-3 <= begin and end <= e + 2e-3 for b, e, _ in spans["step"]), name)
+        for name in ("linear", "attention", "norm", "rope_store", "activation"):
+            for begin, end, _ in spans[name]:
+                self.assertTrue(any(b - 2e-3 <= begin and end <= e + 2e-3 for b, e, _ in spans["forward"]), name)
+        self.assert_fails("run", "-m", self.model, "-p", "hello", "-n", "1", "--json", "--trace", "/nowhere/trace.json",
+                          says=["/nowhere/trace.json", "written"])
+
     def test_prompt_from_standard_input(self):
         self.assertEqual(self.run_json("-n", "8", stdin="hello")["tokens"], self.run_json("-n", "8", "-p", "hello")["tokens"])
         self.assertEqual(self.run_json("-n", "8", "-p", "-", stdin="hello")["tokens"],

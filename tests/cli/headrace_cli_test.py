@@ -5,6 +5,7 @@ import math
 import os
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 import numpy as np
 
@@ -167,7 +168,55 @@ class Commands(WithModel):
         for key in ("prefill_tokens_per_second", "decode_tokens_per_second", "load_seconds", "peak_bytes"):
             self.assertGreater(out[key], 0)
         self.assertTrue(out["isa"])
+        for key in ("read_bytes_per_second", "int8_multiply_adds_per_second", "float_multiply_adds_per_second"):
+            self.assertGreater(out["roofline"][key], 0)
+        for phase, steps in (("prefill_ops", 1), ("decode_ops", 7)):
+            rows = {row["op"]: row for row in out[phase]}
+            # Ops, draws and what is left of the wall time are all of it.
+            self.assertAlmostEqual(sum(row["share"] for row in rows.values()), 1, places=6)
+            self.assertEqual(rows["embed"]["calls"], steps)
+            self.assertEqual(rows["sample"]["calls"], steps)
+            self.assertEqual(rows["attention"]["calls"] % steps, 0)
+            linear = [row for op, row in rows.items() if op.startswith("linear ")]
+            self.assertTrue(linear)
+            for row in linear:
+                self.assertGreater(row["multiply_adds_per_second"], 0)
+                self.assertAlmostEqual(row["bandwidth_share"],
+                                       row["bytes_per_second"] / out["roofline"]["read_bytes_per_second"])
+        self.assertEqual([row["rows"] for row in out["verification"]], [1, 2, 4, 8])
+        self.assertEqual(out["verification"][0]["relative"], 1)
+        text = run("bench", "-m", self.model, *arguments).stdout
+        for word in ("decode_tokens_per_second: ", "roofline: ", "linear ", "sample", "rest of the steps", "8 rows of one sequence"):
+            self.assertIn(word, text)
+        trace = self.path("trace.json")
+        run("bench", "-m", self.model, *arguments, "--json", "--trace", trace)
+        with open(trace, encoding="utf-8") as file:
+            names = {event["name"] for event in json.load(file)["traceEvents"]}
+        self.assertTrue({"step", "forward", "sample", "attention"} <= names)
+        self.assert_wrong_usage("bench", "-m", self.model, "--trace", trace, "--rates-only", says="--rates-only")
+        rates = json.loads(run("bench", "-m", self.model, *arguments, "--json", "--rates-only").stdout)
+        self.assertNotIn("decode_ops", rates)
         self.assert_wrong_usage("bench", "-m", self.model, "--batch", "0", says="--batch: 0 is less than 1")
+
+
+    def test_sweep(self):
+        svg = self.path("sweep.svg")
+        arguments = ("bench", "-m", self.model, "--sweep", "--sweep-contexts", "16,32,100000", "--sweep-batches", "1,2", "-t", "1")
+        sweep = json.loads(run(*arguments, "--json", "--svg", svg).stdout)["sweep"]
+        # 100000 is beyond the model's context.
+        self.assertEqual([row["context"] for row in sweep["prefill"]], [16, 32])
+        self.assertEqual([(cell["context"], cell["batch"]) for cell in sweep["decode"]], [(16, 1), (16, 2), (32, 1), (32, 2)])
+        for cell in sweep["prefill"] + sweep["decode"]:
+            self.assertGreater(cell["tokens_per_second"], 0)
+        chart = xml.etree.ElementTree.parse(svg).getroot()
+        self.assertTrue(chart.tag.endswith("}svg"))
+        lines = [line.attrib["points"].split() for line in chart.iter() if line.tag.endswith("}polyline")]
+        self.assertEqual([len(points) for points in lines], [2, 2, 2])
+        table = run(*arguments).stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in table[2:]], ["16", "32"])
+        small = json.loads(run(*arguments, "--json", "--sweep-memory", "1e-9").stdout)["sweep"]
+        self.assertEqual((small["prefill"], small["decode"]), ([], []))
+        self.assert_wrong_usage("bench", "-m", self.model, "--svg", svg, says="--sweep")
 
 
 class Eval(WithModel):
