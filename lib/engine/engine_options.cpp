@@ -138,6 +138,19 @@ constexpr Option kOptions[] = {
      set_block_size},
     {{"kv.prefix_index", "boolean", "true", "true|false", "Find the blocks of prompts seen before and share them."},
      set_boolean<&EngineOptions::kv_prefix_index>},
+    {{"kv.max_states", "integer", "0", "0..65536",
+      "Models with recurrent layers: sequences that hold a state at once, running ones and sessions at rest; 0 is "
+      "scheduler.max_num_seqs + 16. Memory is used as states are written."},
+     set_integer<&EngineOptions::kv_max_states, 0, 65536>},
+    {{"kv.max_snapshots", "integer", "16", "0..65536",
+      "Models with recurrent layers: states kept beside those of sequences, from which prompts seen before and rewound "
+      "sessions go on; the least recently used one gives way."},
+     set_integer<&EngineOptions::kv_max_snapshots, 0, 65536>},
+    {{"kv.snapshot_interval", "integer", "256", "0..1048576",
+      "Models with recurrent layers: tokens between snapshots of a sequence's state, rounded up to blocks; what "
+      "follows "
+      "the last snapshot is computed again. 0 makes none."},
+     set_integer<&EngineOptions::kv_snapshot_interval, 0, 1 << 20>},
     {{"scheduler.max_num_seqs", "integer", "64", "1..4096",
       "Sequences that run at once; the n samples of a request all count."},
      set_integer<&EngineOptions::max_num_seqs, 1, 4096>},

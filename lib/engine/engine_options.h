@@ -39,6 +39,9 @@ struct EngineOptions {
   int64_t kv_max_tokens = 0;  // 0: the model's context, at most 4096
   int32_t kv_block_size = 16;
   bool kv_prefix_index = true;
+  int32_t kv_max_states = 0;  // of models with recurrent state; 0: max_num_seqs + 16
+  int32_t kv_max_snapshots = 16;
+  int32_t kv_snapshot_interval = 256;
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;
   int32_t max_queue = 1024;

@@ -37,6 +37,7 @@ void StepExecutor::logit_stats(const LogitStatsParams& params) {
 
 Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options) {
   constexpr int64_t kDefaultTokens = 4096;
+  constexpr int32_t kStatesAtRest = 16;  // of sessions, beside the running sequences
   if (options.kv_block_size < kKvTile || options.kv_block_size % kKvTile != 0) {
     return invalid_argument("kv.block_size", "{} is no multiple of {}", options.kv_block_size, kKvTile);
   }
@@ -49,7 +50,15 @@ Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const E
   config.layers = model.executor->kv_layouts(options.kv_dtype, options.kv_block_size);
   config.num_blocks = tokens / options.kv_block_size + (tokens % options.kv_block_size != 0 ? 1 : 0);
   config.prefix_index = options.kv_prefix_index;
-  config.identity = model.executor->kv_identity();
+  config.state_floats = model.executor->state_floats();
+  if (config.state_floats > 0) {
+    config.num_states = options.kv_max_states > 0 ? options.kv_max_states : options.max_num_seqs + kStatesAtRest;
+    config.max_snapshots = options.kv_max_snapshots;
+    const int32_t blocks = options.kv_snapshot_interval / options.kv_block_size +
+                           (options.kv_snapshot_interval % options.kv_block_size != 0 ? 1 : 0);
+    config.snapshot_interval = blocks * options.kv_block_size;
+  }
+  config.identity = model.executor->kv_identity_for(config.num_blocks * options.kv_block_size);
   auto cache = KvCache::create(std::move(config));
   if (!cache.ok()) return cache.status().within("kv.max_tokens");
   return cache;
@@ -57,10 +66,11 @@ Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const E
 
 Status check_kv_cache(const EngineModel& model, const KvCache& kv_cache) {
   const KvCacheConfig& config = kv_cache.config();
-  if (config.identity != model.executor->kv_identity()) {
+  if (config.identity != model.executor->kv_identity_for(config.num_blocks * kv_cache.block_size())) {
     return failed_precondition("kv_cache", "the cache was made for another model");
   }
-  if (config.layers != model.executor->kv_layouts(config.layers.front().dtype, kv_cache.block_size())) {
+  if (config.state_floats != model.executor->state_floats() ||
+      config.layers != model.executor->kv_layouts(config.layers.front().dtype, kv_cache.block_size())) {
     return failed_precondition("kv_cache", "the cache's layers are not those of the model");
   }
   return Status();

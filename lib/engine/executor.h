@@ -34,8 +34,12 @@ class StepExecutor {
   virtual int64_t max_context() const = 0;
   // One per layer with attention, in the order of KvCache's layers.
   virtual std::vector<KvLayout> kv_layouts(KvDType dtype, int32_t block_size) const = 0;
+  // Recurrent state of one sequence; 0: the model has none.
+  virtual uint64_t state_floats() const { return 0; }
   // All that changes the meaning of cached keys and values beside the tokens and the layouts.
   virtual Hash128 kv_identity() const = 0;
+  // The same of a cache whose sequences may grow to `longest` tokens: some models rotate long sequences otherwise.
+  virtual Hash128 kv_identity_for(int64_t /*longest*/) const { return kv_identity(); }
   // Of the backend: "cpu/avx2" and its threads.
   virtual std::string_view backend_name() const { return "none"; }
   virtual int num_threads() const { return 1; }

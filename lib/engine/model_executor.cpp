@@ -1,5 +1,7 @@
 #include "engine/model_executor.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/cpu_features.h"
@@ -22,7 +24,14 @@ class ModelExecutor : public StepExecutor {
   std::vector<KvLayout> kv_layouts(KvDType dtype, int32_t block_size) const override {
     return headrace::kv_layouts(model_->spec(), dtype, block_size);
   }
+  uint64_t state_floats() const override { return headrace::state_floats(model_->spec()); }
   Hash128 kv_identity() const override { return model_->identity(); }
+  Hash128 kv_identity_for(int64_t longest) const override {
+    const Hash128 identity = kv_identity();
+    if (!uses_long_rope(model_->spec(), std::min(longest, max_context()))) return identity;
+    const std::string text = fmt::format("{:016x}{:016x} long rope", identity.high, identity.low);
+    return hash128(text.data(), text.size());
+  }
   std::string_view backend_name() const override { return backend_->name(); }
   int num_threads() const override { return backend_->num_threads(); }
   OpProfile* profile() const override { return backend_->profile(); }

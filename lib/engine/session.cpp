@@ -177,15 +177,8 @@ Status Session::compute(const std::vector<int32_t>& tokens, int64_t num_logits, 
     const int64_t end = std::min<int64_t>(size, start + prefill_chunk_);
     HEADRACE_RETURN_IF_ERROR(reserve(end));
     Batch batch;
-    batch.query_start = {0, static_cast<int32_t>(end - start)};
-    batch.block_tables = {kv_.block_ids().data()};
     const int64_t first_row = std::max(start, first_logits);
-    for (int64_t position = start; position < end; ++position) {
-      batch.token_ids.push_back(tokens[static_cast<size_t>(position)]);
-      batch.positions.push_back(static_cast<int32_t>(position));
-      batch.slots.push_back(kv_cache_->slot(kv_, position));
-      if (position >= first_row) batch.logits_rows.push_back(static_cast<int32_t>(position - start));
-    }
+    batch.add_sequence(*kv_cache_, kv_, tokens, end, first_row);
     float* out = batch.logits_rows.empty() ? nullptr : logits + (first_row - first_logits) * vocab_size;
     HEADRACE_RETURN_IF_ERROR(model_->executor->run(batch, *kv_cache_, out));
     HEADRACE_RETURN_IF_ERROR(kv_cache_->commit(kv_, tokens, end));

@@ -271,22 +271,11 @@ void StepLoop::admit(StepBudget& budget) {
 
 void StepLoop::build_batch() {
   batch_.clear();
-  batch_.query_start.push_back(0);
   for (Entry& entry : entries_) {
-    const schedule::Sequence& sequence = entry.sample->sequence;
-    const int64_t num_rows = entry.grant.num_rows;
+    schedule::Sequence& sequence = entry.sample->sequence;
+    const int64_t end = entry.start + entry.grant.num_rows;
     entry.first_logits = batch_.logits_rows.size();
-    for (int64_t i = 0; i < num_rows; ++i) {
-      const int64_t position = entry.start + i;
-      if (i >= num_rows - entry.grant.num_logits_rows) {
-        batch_.logits_rows.push_back(static_cast<int32_t>(batch_.token_ids.size()));
-      }
-      batch_.token_ids.push_back(sequence.token_ids[static_cast<size_t>(position)]);
-      batch_.positions.push_back(static_cast<int32_t>(position));
-      batch_.slots.push_back(kv_cache_->slot(sequence.kv, position));
-    }
-    batch_.query_start.push_back(static_cast<int32_t>(batch_.token_ids.size()));
-    batch_.block_tables.push_back(sequence.kv.block_ids().data());
+    batch_.add_sequence(*kv_cache_, sequence.kv, sequence.token_ids, end, end - entry.grant.num_logits_rows);
   }
 }
 

@@ -260,6 +260,25 @@ TEST_CASE("tiny models: equal bits in every way of computing them") {
   CHECK(found >= 2);
 }
 
+// A prefix is found where a snapshot of the state is, so snapshots are made often here.
+TEST_CASE("models with recurrent state: equal bits in every way of computing them") {
+  const std::string models = std::string(HEADRACE_TEST_DATA) + "/goldens/models/";
+  if (!fs::exists(models + "lfm2/config.json")) {
+    std::cout << "SKIPPED: no golden models in HEADRACE_TEST_DATA\n";
+    return;
+  }
+  for (const char* name : {"lfm2", "mamba", "mamba2", "falcon_h1", "qwen3_5_text"}) {
+    for (const int32_t interval : {16, 32}) {
+      Case c;
+      c.path = models + name;
+      c.options.kv_dtype = KvDType::kF16;
+      c.options.kv_max_tokens = 512;
+      c.options.kv_snapshot_interval = interval;
+      check(c);
+    }
+  }
+}
+
 // Block-format weights need a real model: HEADRACE_MODELS_DIR names a folder with GGUF files, of which the smallest
 // is taken.
 TEST_CASE("a quantized model: equal bits in every way of computing them") {

@@ -47,6 +47,8 @@ extern const Family kMimoV2FlashFamily;
 extern const Family kLfm2Family;
 extern const Family kMambaFamily;
 extern const Family kMamba2Family;
+extern const Family kFalconH1Family;
+extern const Family kQwen35Family;
 extern const Family kPhi3Family;
 extern const Family kGemma2Family;
 extern const Family kOlmo2Family;

@@ -1,0 +1,126 @@
+// Mamba and Mamba-2. Reference: transformers models/mamba, models/mamba2.
+#include "model/families/recurrent_decoder.h"
+
+namespace headrace {
+
+namespace {
+
+Result<ModelSpec> mamba_from_config(const ConfigReader& config, const TensorFile&) {
+  BaseDefaults defaults{50280, 768, 32, kUnboundedContext, "layer_norm_epsilon", 1e-5, true};
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_base_config(config, defaults));
+  spec.architecture = "mamba";
+  HEADRACE_RETURN_IF_ERROR(config.only("hidden_act", "silu"));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t expand, config.integer_or("expand", 1, 64, 2));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t states, config.integer_or("state_size", 1, 1 << 12, 16));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t kernel, config.integer_or("conv_kernel", 2, kMostConvKernel, 4));
+  Mamba mamba;
+  mamba.step_rank = (spec.hidden_size + 15) / 16;
+  if (const auto* rank = config.find("time_step_rank"); rank != nullptr && *rank != "auto") {
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t stated, config.integer("time_step_rank", 1, 1 << 20));
+    mamba.step_rank = static_cast<int32_t>(stated);
+  }
+  mamba.channels = static_cast<int32_t>(expand * spec.hidden_size);
+  mamba.state_size = static_cast<int32_t>(states);
+  mamba.kernel = static_cast<int32_t>(kernel);
+  HEADRACE_ASSIGN_OR_RETURN(mamba.conv_bias, config.boolean_or("use_conv_bias", true));
+  HEADRACE_ASSIGN_OR_RETURN(mamba.bias, config.boolean_or("use_bias", false));
+  for (LayerSpec& layer : spec.layers) layer.attention = mamba;
+  return spec;
+}
+
+constexpr std::string_view kGgufKeys[] = {"feed_forward_length", "attention.head_count", "ssm.conv_kernel",
+                                          "ssm.inner_size",      "ssm.state_size",       "ssm.time_step_rank",
+                                          "ssm.group_count",     "ssm.dt_b_c_rms"};
+
+Result<ModelSpec> mamba_from_gguf(const GgufReader& gguf) {
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_base_gguf(gguf, kGgufKeys));
+  spec.architecture = "mamba";
+  HEADRACE_ASSIGN_OR_RETURN(const bool norms, gguf.file().get_bool_or(gguf.key("ssm.dt_b_c_rms"), false));
+  if (norms) return unsupported(gguf.key("ssm.dt_b_c_rms"), "norms of steps, B and C are not supported here");
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t kernel, gguf.integer("ssm.conv_kernel", 2, kMostConvKernel));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t inner, gguf.integer("ssm.inner_size", 1, 1 << 20));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t states, gguf.integer("ssm.state_size", 1, 1 << 12));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t rank, gguf.integer("ssm.time_step_rank", 1, 1 << 20));
+  Mamba mamba;
+  mamba.channels = static_cast<int32_t>(inner);
+  mamba.state_size = static_cast<int32_t>(states);
+  mamba.step_rank = static_cast<int32_t>(rank);
+  mamba.kernel = static_cast<int32_t>(kernel);
+  mamba.conv_bias = gguf.file().find("blk.0.ssm_conv1d.bias") != nullptr;
+  mamba.bias = gguf.file().find("blk.0.ssm_in.bias") != nullptr;
+  mamba.log_rates = false;
+  for (LayerSpec& layer : spec.layers) layer.attention = mamba;
+  return spec;
+}
+
+Result<ModelSpec> mamba2_from_config(const ConfigReader& config, const TensorFile&) {
+  BaseDefaults defaults{32768, 4096, 64, kUnboundedContext, "layer_norm_epsilon", 1e-5, false};
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_base_config(config, defaults));
+  spec.architecture = "mamba2";
+  HEADRACE_RETURN_IF_ERROR(config.only("hidden_act", "silu"));
+  HEADRACE_RETURN_IF_ERROR(config.only("rms_norm", true));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t heads, config.integer_or("num_heads", 1, 1 << 14, 128));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t head_dim, config.integer_or("head_dim", 1, 1 << 12, 64));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t states, config.integer_or("state_size", 1, 1 << 12, 128));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t groups, config.integer_or("n_groups", 1, 1 << 14, 8));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t kernel, config.integer_or("conv_kernel", 2, kMostConvKernel, 4));
+  Mamba2 mamba;
+  mamba.num_heads = static_cast<int32_t>(heads);
+  mamba.head_dim = static_cast<int32_t>(head_dim);
+  mamba.state_size = static_cast<int32_t>(states);
+  mamba.num_groups = mamba.norm_groups = static_cast<int32_t>(groups);
+  mamba.kernel = static_cast<int32_t>(kernel);
+  HEADRACE_ASSIGN_OR_RETURN(mamba.conv_bias, config.boolean_or("use_conv_bias", true));
+  HEADRACE_ASSIGN_OR_RETURN(mamba.bias, config.boolean_or("use_bias", false));
+  HEADRACE_RETURN_IF_ERROR(read_step_limits(config, mamba));
+  for (LayerSpec& layer : spec.layers) layer.attention = mamba;
+  return spec;
+}
+
+Result<ModelSpec> mamba2_from_gguf(const GgufReader& gguf) {
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_base_gguf(gguf, kGgufKeys));
+  spec.architecture = "mamba2";
+  HEADRACE_ASSIGN_OR_RETURN(const Mamba2 mamba, read_gguf_mamba2(gguf));
+  for (LayerSpec& layer : spec.layers) layer.attention = mamba;
+  return spec;
+}
+
+constexpr NamePair kMambaLayer[] = {
+    {"mixer_x", "mixer.in_proj"},    {"mixer_z", "mixer.in_proj"}, {"conv", "mixer.conv1d"},
+    {"step_in", "mixer.x_proj"},     {"state_b", "mixer.x_proj"},  {"state_c", "mixer.x_proj"},
+    {"step", "mixer.dt_proj"},       {"rate", "mixer.A_log"},      {"skip", "mixer.D"},
+    {"mixer_out", "mixer.out_proj"}, {"attention_norm", "norm"},
+};
+constexpr NamePair kMamba2Layer[] = {
+    {"mixer_z", "mixer.in_proj"}, {"mixer_xbc", "mixer.in_proj"}, {"mixer_step", "mixer.in_proj"},
+    {"conv", "mixer.conv1d"},     {"step.bias", "mixer.dt_bias"}, {"rate", "mixer.A_log"},
+    {"skip", "mixer.D"},          {"mixer_norm", "mixer.norm"},   {"mixer_out", "mixer.out_proj"},
+    {"attention_norm", "norm"},
+};
+constexpr NamePair kHfTop[] = {
+    {"embed", "backbone.embeddings"}, {"final_norm", "backbone.norm_f"}, {"lm_head", "lm_head"}};
+constexpr std::string_view kIgnored[] = {"lm_head.weight"};
+
+constexpr NamePair kGgufLayer[] = {
+    {"mixer_x", "ssm_in"},    {"mixer_z", "ssm_in"},
+    {"mixer_xbc", "ssm_in"},  {"mixer_step", "ssm_in"},
+    {"conv", "ssm_conv1d"},   {"step_in", "ssm_x"},
+    {"state_b", "ssm_x"},     {"state_c", "ssm_x"},
+    {"step", "ssm_dt"},       {"rate", "ssm_a"},
+    {"skip", "ssm_d"},        {"mixer_norm", "ssm_norm"},
+    {"mixer_out", "ssm_out"}, {"attention_norm", "attn_norm"},
+};
+constexpr NamePair kGgufTop[] = {{"embed", "token_embd"}, {"final_norm", "output_norm"}, {"lm_head", "output"}};
+
+WeightNaming mamba_names(const TensorFile&) { return {"backbone.layers.", kMambaLayer, kHfTop, {}, kIgnored}; }
+WeightNaming mamba2_names(const TensorFile&) { return {"backbone.layers.", kMamba2Layer, kHfTop, {}, kIgnored}; }
+WeightNaming gguf_names() { return {"blk.", kGgufLayer, kGgufTop, {}, {}}; }
+
+}  // namespace
+
+const Family kMambaFamily = {"mamba",           "MambaForCausalLM", "mamba",     "mamba",
+                             mamba_from_config, mamba_from_gguf,    mamba_names, gguf_names};
+const Family kMamba2Family = {"mamba2",           "Mamba2ForCausalLM", "mamba2",     "mamba2",
+                              mamba2_from_config, mamba2_from_gguf,    mamba2_names, gguf_names};
+
+}  // namespace headrace

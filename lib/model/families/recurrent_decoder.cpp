@@ -1,0 +1,207 @@
+#include "model/families/recurrent_decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "formats/json.h"
+
+namespace headrace {
+
+namespace {
+
+constexpr int64_t kMaxSize = int64_t{1} << 24;
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxPositions = int64_t{1} << 28;
+
+constexpr std::string_view kBaseKeys[] = {
+    "vocab_size",        "context_length", "embedding_length", "block_count", "attention.layer_norm_rms_epsilon",
+    "tensor_data_layout"};
+
+Result<int64_t> sized(const ConfigReader& config, const char* key, int64_t high, int64_t fallback) {
+  if (fallback == 0) return config.integer(key, 1, high);
+  return config.integer_or(key, 1, high, fallback);
+}
+
+Status read_token_ids(const ConfigReader& config, ModelSpec& spec) {
+  const auto read = [&](const char* key) -> Result<std::vector<int32_t>> {
+    HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> ids, config.integers(key));
+    std::vector<int32_t> out;
+    for (const int64_t id : ids) {
+      if (id < 0 || id >= spec.vocab_size) {
+        return malformed(config.place_of(key), "{} is outside the vocabulary of {}", id, spec.vocab_size);
+      }
+      out.push_back(static_cast<int32_t>(id));
+    }
+    std::sort(out.begin(), out.end());
+    return out;
+  };
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<int32_t> bos, read("bos_token_id"));
+  if (!bos.empty()) spec.bos_token_id = bos[0];
+  HEADRACE_ASSIGN_OR_RETURN(spec.eos_token_ids, read("eos_token_id"));
+  return {};
+}
+
+}  // namespace
+
+Result<ModelSpec> read_base_config(const ConfigReader& config, const BaseDefaults& defaults) {
+  ModelSpec spec;
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t vocab_size, sized(config, "vocab_size", kMaxSize, defaults.vocab_size));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t hidden_size, sized(config, "hidden_size", kMaxSize, defaults.hidden_size));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t num_layers,
+                            sized(config, "num_hidden_layers", kMaxLayers, defaults.num_layers));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t positions,
+                            sized(config, "max_position_embeddings", kMaxPositions, defaults.max_position_embeddings));
+  HEADRACE_ASSIGN_OR_RETURN(const double eps, config.number_or(defaults.eps_key, defaults.norm_eps));
+  spec.vocab_size = static_cast<int32_t>(vocab_size);
+  spec.hidden_size = static_cast<int32_t>(hidden_size);
+  spec.max_position_embeddings = static_cast<int32_t>(positions);
+  spec.norm_eps = static_cast<float>(eps);
+  spec.layers.resize(static_cast<size_t>(num_layers));
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention = NoAttention();
+    layer.feed_forward = NoFeedForward();
+    layer.feed_forward_norm = false;
+  }
+  HEADRACE_ASSIGN_OR_RETURN(spec.head.tied, config.boolean_or("tie_word_embeddings", defaults.tied));
+  HEADRACE_RETURN_IF_ERROR(read_token_ids(config, spec));
+  return spec;
+}
+
+Result<ModelSpec> read_base_gguf(const GgufReader& gguf, std::span<const std::string_view> known_keys) {
+  std::vector<std::string_view> known(std::begin(kBaseKeys), std::end(kBaseKeys));
+  known.insert(known.end(), known_keys.begin(), known_keys.end());
+  HEADRACE_RETURN_IF_ERROR(gguf.check_known(known));
+  const GgufFile& file = gguf.file();
+  const TensorEntry* table = file.find("token_embd.weight");
+  if (table == nullptr) return not_found("token_embd.weight", "the file has no such tensor");
+  if (table->shape.size() != 2 || table->shape[0] < 1 || table->shape[0] > static_cast<uint64_t>(kMaxSize)) {
+    return malformed("token_embd.weight", "shape [{}] is no embedding table", fmt::join(table->shape, ", "));
+  }
+  const auto vocab_size = static_cast<int64_t>(table->shape[0]);
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t stated, gguf.integer_or("vocab_size", 1, kMaxSize, vocab_size));
+  if (stated != vocab_size) {
+    return malformed(gguf.key("vocab_size"), "{}, but token_embd.weight has {} rows", stated, vocab_size);
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t hidden_size, gguf.integer("embedding_length", 1, kMaxSize));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t num_layers, gguf.integer("block_count", 1, kMaxLayers));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t positions, gguf.integer("context_length", 1, kMaxPositions));
+  const char* eps_key = "attention.layer_norm_rms_epsilon";
+  if (!gguf.has(eps_key)) eps_key = "attention.layer_norm_epsilon";
+  if (!gguf.has(eps_key)) return malformed(gguf.key("attention.layer_norm_rms_epsilon"), "missing");
+  HEADRACE_ASSIGN_OR_RETURN(const double eps, gguf.number_or(eps_key, 0));
+  ModelSpec spec;
+  spec.vocab_size = static_cast<int32_t>(vocab_size);
+  spec.hidden_size = static_cast<int32_t>(hidden_size);
+  spec.max_position_embeddings = static_cast<int32_t>(positions);
+  spec.norm_eps = static_cast<float>(eps);
+  spec.layers.resize(static_cast<size_t>(num_layers));
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention = NoAttention();
+    layer.feed_forward = NoFeedForward();
+    layer.feed_forward_norm = false;
+  }
+  spec.head.tied = file.find("output.weight") == nullptr;
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t bos, file.get_i64_or("tokenizer.ggml.bos_token_id", -1));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t eos, file.get_i64_or("tokenizer.ggml.eos_token_id", -1));
+  for (const auto& [name, id] : {std::pair("bos", bos), std::pair("eos", eos)}) {
+    if (id < -1 || id >= vocab_size) {
+      return malformed(fmt::format("tokenizer.ggml.{}_token_id", name), "{} is outside the vocabulary of {}", id,
+                       vocab_size);
+    }
+  }
+  spec.bos_token_id = static_cast<int32_t>(bos);
+  if (eos >= 0) spec.eos_token_ids = {static_cast<int32_t>(eos)};
+  return spec;
+}
+
+Result<std::vector<std::string>> read_mixed_layer_types(const ConfigReader& config, size_t num_layers) {
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<std::string> types, config.texts("layer_types"));
+  if (types.size() != num_layers) {
+    return malformed(config.place_of("layer_types"), "{} entries for {} layers", types.size(), num_layers);
+  }
+  return types;
+}
+
+Result<std::vector<int64_t>> read_per_layer(const GgufReader& gguf, std::string_view suffix, size_t num_layers) {
+  const std::string key = gguf.key(suffix);
+  const GgufValue* value = gguf.file().find_metadata(key);
+  if (value == nullptr) return malformed(key, "missing");
+  if (value->is_array() && value->count() != num_layers) {
+    return malformed(key, "{} entries for {} layers", value->count(), num_layers);
+  }
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < num_layers; ++i) {
+    const auto number = value->as_i64(value->is_array() ? i : 0);
+    if (!number || *number < 0 || *number > kMaxSize) return malformed(key, "entry {} is no size", i);
+    out.push_back(*number);
+  }
+  return out;
+}
+
+Result<GqaAttention> read_gguf_attention(const GgufReader& gguf, const ModelSpec& spec, int64_t num_kv_heads) {
+  GqaAttention attention;
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t heads, gguf.integer("attention.head_count", 1, kMaxSize));
+  if (num_kv_heads < 1 || heads % num_kv_heads != 0) {
+    return malformed(gguf.key("attention.head_count_kv"), "{} heads are no multiple of {}", heads, num_kv_heads);
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t head_dim,
+                            gguf.integer_or("attention.key_length", 1, kMaxSize, spec.hidden_size / heads));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t value_dim, gguf.integer_or("attention.value_length", 1, kMaxSize, head_dim));
+  if (value_dim != head_dim) {
+    return unsupported(gguf.key("attention.value_length"), "{} differs from the keys' {}", value_dim, head_dim);
+  }
+  attention.num_heads = static_cast<int32_t>(heads);
+  attention.num_kv_heads = static_cast<int32_t>(num_kv_heads);
+  attention.head_dim = static_cast<int32_t>(head_dim);
+  attention.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.number_or("rope.freq_base", 10000.0));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t rotary_dim, gguf.integer_or("rope.dimension_count", 0, head_dim, head_dim));
+  HEADRACE_ASSIGN_OR_RETURN(const RopeScaling scaling, gguf.rope_scaling(spec.max_position_embeddings));
+  auto rope = make_rope(theta, static_cast<int32_t>(rotary_dim), scaling);
+  if (!rope.ok()) return rope.status().within(gguf.key("rope"));
+  attention.rope = rope.take();
+  return attention;
+}
+
+Result<Mamba2> read_gguf_mamba2(const GgufReader& gguf) {
+  Mamba2 mamba;
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t kernel, gguf.integer("ssm.conv_kernel", 2, kMostConvKernel));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t inner, gguf.integer("ssm.inner_size", 1, kMaxSize));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t states, gguf.integer("ssm.state_size", 1, kMaxSize));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t heads, gguf.integer("ssm.time_step_rank", 1, kMaxSize));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t groups, gguf.integer_or("ssm.group_count", 1, kMaxSize, 1));
+  if (inner % heads != 0) {
+    return malformed(gguf.key("ssm.inner_size"), "{} is no multiple of {} heads", inner, heads);
+  }
+  mamba.num_heads = static_cast<int32_t>(heads);
+  mamba.head_dim = static_cast<int32_t>(inner / heads);
+  mamba.state_size = static_cast<int32_t>(states);
+  mamba.num_groups = mamba.norm_groups = static_cast<int32_t>(groups);
+  mamba.kernel = static_cast<int32_t>(kernel);
+  mamba.conv_bias = true;
+  mamba.log_rates = false;
+  mamba.step_high = INFINITY;
+  return mamba;
+}
+
+Status read_step_limits(const ConfigReader& config, Mamba2& mamba) {
+  mamba.step_low = 0.0f;
+  mamba.step_high = INFINITY;
+  const nlohmann::json* limits = config.find("time_step_limit");
+  if (limits == nullptr) return {};
+  const std::string place = config.place_of("time_step_limit");
+  if (!limits->is_array() || limits->size() != 2) return malformed(place, "not a pair of numbers");
+  const auto number = [](const nlohmann::json& value) -> std::optional<double> {
+    // How transformers writes what JSON has no number for.
+    const auto special = value.is_object() ? value.find("__float__") : value.end();
+    if (value.is_object() && special != value.end() && *special == "Infinity") return INFINITY;
+    return json_number(value);
+  };
+  const auto low = number((*limits)[0]), high = number((*limits)[1]);
+  if (!low || !high || !(*low >= 0) || !(*high > *low)) return malformed(place, "not a pair of rising numbers");
+  mamba.step_low = static_cast<float>(*low);
+  mamba.step_high = static_cast<float>(*high);
+  return {};
+}
+
+}  // namespace headrace
