@@ -7,16 +7,11 @@ namespace headrace {
 
 RopeTable::Rows RopeTable::rows(const RopeStoreParams& params, ThreadPool& pool) {
   const int64_t num_tokens = params.num_tokens, half = params.rotary_dim / 2;
-  const int64_t num_long = params.long_rows == nullptr ? 0 : num_tokens;
-  const int64_t long_half = params.long_rows == nullptr ? 0 : half;
   for (int i = 0; i < 2; ++i) {
     const Entry& entry = entries_[i];
     if (entry.attention_factor == params.attention_factor &&
         std::equal(entry.positions.begin(), entry.positions.end(), params.positions, params.positions + num_tokens) &&
-        std::equal(entry.inv_freq.begin(), entry.inv_freq.end(), params.inv_freq, params.inv_freq + half) &&
-        std::equal(entry.long_inv_freq.begin(), entry.long_inv_freq.end(), params.long_inv_freq,
-                   params.long_inv_freq + long_half) &&
-        std::equal(entry.long_rows.begin(), entry.long_rows.end(), params.long_rows, params.long_rows + num_long)) {
+        std::equal(entry.inv_freq.begin(), entry.inv_freq.end(), params.inv_freq, params.inv_freq + half)) {
       next_ = 1 - i;
       return {entry.cosine.data(), entry.sine.data()};
     }
@@ -25,16 +20,12 @@ RopeTable::Rows RopeTable::rows(const RopeStoreParams& params, ThreadPool& pool)
   next_ = 1 - next_;
   entry.positions.assign(params.positions, params.positions + num_tokens);
   entry.inv_freq.assign(params.inv_freq, params.inv_freq + half);
-  entry.long_inv_freq.assign(params.long_inv_freq, params.long_inv_freq + long_half);
-  entry.long_rows.assign(params.long_rows, params.long_rows + num_long);
   entry.attention_factor = params.attention_factor;
   entry.cosine.resize(static_cast<size_t>(num_tokens * half));
   entry.sine.resize(static_cast<size_t>(num_tokens * half));
   pool.run(num_tokens, [&](int64_t token, int) {
-    const bool is_long = num_long != 0 && params.long_rows[token] != 0;
-    const float* inv_freq = is_long ? params.long_inv_freq : params.inv_freq;
     for (int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(params.positions[token]) * static_cast<double>(inv_freq[i]);
+      const double angle = static_cast<double>(params.positions[token]) * static_cast<double>(params.inv_freq[i]);
       const size_t at = static_cast<size_t>(token * half + i);
       entry.cosine[at] = static_cast<float>(std::cos(angle) * static_cast<double>(params.attention_factor));
       entry.sine[at] = static_cast<float>(std::sin(angle) * static_cast<double>(params.attention_factor));

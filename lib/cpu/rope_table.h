@@ -24,8 +24,6 @@ class RopeTable {
   struct Entry {
     std::vector<int32_t> positions;
     std::vector<float> inv_freq;
-    std::vector<float> long_inv_freq;  // empty where no row may be long
-    std::vector<uint8_t> long_rows;    // likewise
     float attention_factor = 0.0f;
     std::vector<float> cosine, sine;
   };

@@ -112,14 +112,12 @@ void rotate_and_store(const StepContext& step, const GqaAttention& spec, const G
   params.norm_eps = step.spec.norm_eps;
   params.norm_weight_offset = step.spec.norm_weight_offset;
   params.positions = batch.positions.data();
-  params.inv_freq = spec.rope.inv_freq.empty() ? nullptr : spec.rope.inv_freq.data();
+  const bool use_long = step.long_rope && !spec.rope.long_inv_freq.empty();
+  const std::vector<float>& inv_freq = use_long ? spec.rope.long_inv_freq : spec.rope.inv_freq;
+  params.inv_freq = inv_freq.empty() ? nullptr : inv_freq.data();
   params.rotary_dim = spec.rope.rotary_dim;
   params.interleaved = spec.rope.interleaved;
   params.attention_factor = spec.rope.attention_factor;
-  if (!spec.rope.long_inv_freq.empty() && !batch.long_rope.empty()) {
-    params.long_inv_freq = spec.rope.long_inv_freq.data();
-    params.long_rows = batch.long_rope.data();
-  }
   if (spec.position_scale != 0) {
     fill_q_scale(spec, batch, step.work.q_scale);
     params.q_scale = step.work.q_scale.data();

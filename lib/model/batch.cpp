@@ -3,7 +3,7 @@
 namespace headrace {
 
 void Batch::add_sequence(KvCache& cache, KvSequence& sequence, std::span<const int32_t> tokens, int64_t end,
-                         int64_t first_logits, bool with_long_rope) {
+                         int64_t first_logits) {
   if (query_start.empty()) query_start.push_back(0);
   const int64_t begin = sequence.num_tokens(), first_row = num_tokens();
   for (int64_t position = begin; position < end; ++position) {
@@ -11,10 +11,6 @@ void Batch::add_sequence(KvCache& cache, KvSequence& sequence, std::span<const i
     token_ids.push_back(tokens[static_cast<size_t>(position)]);
     positions.push_back(static_cast<int32_t>(position));
     slots.push_back(cache.slot(sequence, position));
-  }
-  if (with_long_rope || !long_rope.empty()) {
-    long_rope.resize(static_cast<size_t>(first_row), 0);
-    long_rope.resize(static_cast<size_t>(num_tokens()), with_long_rope ? 1 : 0);
   }
   query_start.push_back(static_cast<int32_t>(num_tokens()));
   block_tables.push_back(sequence.block_ids().data());

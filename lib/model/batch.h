@@ -15,9 +15,7 @@ struct Batch {
   std::vector<int32_t> positions;            // [num_tokens] index in the row's sequence, also the rotary position
   std::vector<int32_t> query_start;          // [num_seqs + 1] rows of each sequence, first 0, last num_tokens
   std::vector<const int32_t*> block_tables;  // [num_seqs] ids of the sequence's blocks, enough for its last position
-  std::vector<int64_t> slots;  // [num_tokens] block_id * block_size + offset where the row's key and value go
-  // [num_tokens] rows of sequences that may grow beyond RopeSpec::short_length: 1, others 0. Empty: none of them.
-  std::vector<uint8_t> long_rope;
+  std::vector<int64_t> slots;        // [num_tokens] block_id * block_size + offset where the row's key and value go
   std::vector<int32_t> logits_rows;  // rows whose logits are wanted, ascending
 
   // Of a model with recurrent state:
@@ -30,9 +28,9 @@ struct Batch {
   void clear() { *this = Batch(); }
 
   // Appends positions [sequence.num_tokens(), end) of a reserved sequence, whose tokens so far are `tokens`; logits are
-  // wanted from position first_logits on. with_long_rope: see uses_long_rope(), the same in each step of a sequence. The sequence must stay where it is until the step was run.
+  // wanted from position first_logits on. The sequence must stay where it is until the step was run.
   void add_sequence(KvCache& cache, KvSequence& sequence, std::span<const int32_t> tokens, int64_t end,
-                    int64_t first_logits, bool with_long_rope = false);
+                    int64_t first_logits);
 };
 
 }  // namespace headrace

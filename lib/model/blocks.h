@@ -19,6 +19,7 @@ struct StepContext {
   Backend& backend;
   ForwardWorkspace& work;
   int64_t num_rows;  // rows of work.x
+  bool long_rope;    // whether layers with a second set of frequencies rotate by that
 };
 
 // Rows that a block reads: those of work.x normalised into work.normed, or as they are where there is no norm.

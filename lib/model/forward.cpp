@@ -34,6 +34,7 @@ struct Widths {
     q = std::max(q, int64_t{gqa.num_heads} * gqa.head_dim);
     attention = std::max(attention, int64_t{gqa.num_heads} * gqa.head_dim);
     kv = std::max(kv, int64_t{gqa.num_kv_heads} * gqa.head_dim);
+    if (gqa.output_gate) mixer.gate = std::max(mixer.gate, int64_t{gqa.num_heads} * gqa.head_dim);
   }
   void add(const LatentAttention& spec) {
     const int64_t heads = spec.num_heads;
@@ -124,9 +125,6 @@ Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
     return invalid_argument("cache", "its layouts are not those of the model");
   }
   if (static_cast<int64_t>(batch.positions.size()) != rows) return invalid_argument("positions", "not one per token");
-  if (!batch.long_rope.empty() && static_cast<int64_t>(batch.long_rope.size()) != rows) {
-    return invalid_argument("long_rope", "not one per token");
-  }
   if (static_cast<int64_t>(batch.slots.size()) != rows) return invalid_argument("slots", "not one per token");
   if (batch.query_start.size() != batch.block_tables.size() + 1 || batch.query_start.front() != 0 ||
       batch.query_start.back() != rows || !std::is_sorted(batch.query_start.begin(), batch.query_start.end())) {
@@ -207,7 +205,9 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   }
   if (observer_) observer_(0, work_.x.data(), batch.num_tokens());
 
-  StepContext step{spec_, backend_, work_, batch.num_tokens()};
+  const int64_t longest =
+      std::min<int64_t>(spec_.max_position_embeddings, cache.config().num_blocks * cache.config().layers[0].block_size);
+  StepContext step{spec_, backend_, work_, batch.num_tokens(), uses_long_rope(spec_, longest)};
   const std::vector<KvLayout>& layouts = cache.config().layers;
   int64_t state_offset = 0;
   for (size_t i = 0; i < spec_.layers.size(); ++i) {

@@ -27,8 +27,8 @@ struct RopeSpec {
   std::vector<float> inv_freq;    // [rotary_dim / 2], radians per position
   float attention_factor = 1.0f;  // multiplies cos and sin
   bool interleaved = false;       // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
-  // Long RoPE (Ding et al. 2024): sequences that may grow beyond `short_length` positions rotate by these from their
-  // first token on. Empty: there is one set.
+  // Long RoPE (Ding et al. 2024): where sequences may grow beyond `short_length` tokens (uses_long_rope) they rotate by
+  // these from their first token on. Empty: there is one set.
   std::vector<float> long_inv_freq;  // [rotary_dim / 2]
   int32_t short_length = 0;
   bool operator==(const RopeSpec&) const = default;
@@ -210,8 +210,8 @@ uint64_t kv_bytes_per_token(const ModelSpec& spec, KvDType dtype);
 uint64_t state_floats(const LayerSpec& layer);
 uint64_t state_floats(const ModelSpec& spec);
 
-// Whether a sequence that may grow to `length` tokens rotates by RopeSpec::long_inv_freq. Its keys are then of no use to a
-// sequence that does not, nor the other way round.
+// Whether a cache whose sequences may grow to `length` tokens holds keys rotated by RopeSpec::long_inv_freq. The choice is
+// the cache's, not the sequence's, so that a prefix has the same values whatever becomes of it.
 bool uses_long_rope(const ModelSpec& spec, int64_t length);
 
 // The spec for people and for hashing: every field that changes the computation, in a fixed order.

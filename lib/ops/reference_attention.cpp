@@ -95,10 +95,8 @@ void normalize(float* head, int32_t size, const float* weight, float eps, float 
 }
 
 void rotate(const RopeStoreParams& p, int64_t token, float* head) {
-  const bool is_long = p.long_rows != nullptr && p.long_rows[token] != 0;
-  const float* inv_freq = is_long ? p.long_inv_freq : p.inv_freq;
   for (int32_t i = 0; i < p.rotary_dim / 2; ++i) {
-    const double angle = static_cast<double>(p.positions[token]) * static_cast<double>(inv_freq[i]);
+    const double angle = static_cast<double>(p.positions[token]) * static_cast<double>(p.inv_freq[i]);
     const double cosine = std::cos(angle) * static_cast<double>(p.attention_factor);
     const double sine = std::sin(angle) * static_cast<double>(p.attention_factor);
     float& first = head[p.interleaved ? 2 * i : i];

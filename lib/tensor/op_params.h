@@ -88,14 +88,11 @@ struct RopeStoreParams {
   int32_t rotary_dim = 0;              // leading dims of a head that rotate
   bool norm_after_rotation = false;
   const float* q_scale = nullptr;  // [num_tokens] multiplies a row's q in the end, or null
-  // Where both are given, rows t with long_rows[t] != 0 rotate by these frequencies instead.
-  const float* long_inv_freq = nullptr;  // [rotary_dim / 2]
-  const uint8_t* long_rows = nullptr;    // [num_tokens]
-  bool interleaved = false;              // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
-  float attention_factor = 1.0f;         // multiplies cos and sin (YaRN, long RoPE)
-  KvLayout layout;                       // num_kv_heads, head_dim and block_size come from here
-  std::byte* cache = nullptr;            // this layer's blocks [num_blocks][layout.block_bytes()]
-  const int64_t* slots = nullptr;        // [num_tokens] block_id * block_size + offset
+  bool interleaved = false;        // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
+  float attention_factor = 1.0f;   // multiplies cos and sin (YaRN, long RoPE)
+  KvLayout layout;                 // num_kv_heads, head_dim and block_size come from here
+  std::byte* cache = nullptr;      // this layer's blocks [num_blocks][layout.block_bytes()]
+  const int64_t* slots = nullptr;  // [num_tokens] block_id * block_size + offset
 };
 
 // Causal attention of the batch's rows over the paged cache, keys and values of the rows already stored.

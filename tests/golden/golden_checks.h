@@ -11,15 +11,17 @@ namespace headrace::golden {
 inline void check_case(const Model& model, Backend& backend, const Golden& golden, const std::string& name) {
   INFO(backend.name() << " " << name);
   ForwardPass forward(model.spec(), model.weights(), backend);
-  auto cache = make_cache(model.spec(), KvDType::kF32);
+  constexpr int kNewTokens = 24;
   const std::vector<int32_t> ids = golden.ids(name + ".input_ids");
+  const int64_t length = static_cast<int64_t>(ids.size()) + kNewTokens;
+  auto cache = make_cache(model.spec(), KvDType::kF32, blocks_for(model.spec(), length));
   const PromptResult result = run_prompt(forward, model.spec(), *cache, ids);
   check_logits(golden, name, result.logits, model.spec().vocab_size);
   if (golden.has(name + ".hidden")) {
     CHECK(max_difference(result.hidden, golden.floats(name + ".hidden").values) <= golden.tolerance());
   }
   if (golden.has(name + ".greedy")) {
-    check_greedy(golden, name, run_greedy(forward, model.spec(), *cache, ids, 24));
+    check_greedy(golden, name, run_greedy(forward, model.spec(), *cache, ids, kNewTokens));
   }
   REQUIRE(cache->check_invariants().ok());
 }
@@ -94,8 +96,7 @@ inline void check_cuts(const std::string& path, const std::vector<int32_t>& ids)
       }
       size_t next = 0;
       for (const auto* tokens : {&reversed, &prompt, &half}) {
-        const auto size = static_cast<int64_t>(tokens->size());
-        add_rows(batch, *cache, sequences[next++], *tokens, size, false, uses_long_rope(spec, size));
+        add_rows(batch, *cache, sequences[next++], *tokens, static_cast<int64_t>(tokens->size()), false);
       }
       std::vector<float> logits(3 * static_cast<size_t>(spec.vocab_size));
       REQUIRE(forward.run(batch, *cache, logits.data()).ok());

@@ -102,10 +102,16 @@ inline std::shared_ptr<KvCache> make_cache(const ModelSpec& spec, KvDType dtype,
   return cache.take();
 }
 
+// Blocks of a cache for sequences of `length`: few where more would turn to the rotation of long sequences.
+inline int64_t blocks_for(const ModelSpec& spec, int64_t length) {
+  const bool either = uses_long_rope(spec, spec.max_position_embeddings) && !uses_long_rope(spec, length);
+  return either ? (length + 15) / 16 : 64;
+}
+
 // Appends rows up to `end` of a sequence's tokens to the batch.
 inline void add_rows(Batch& batch, KvCache& cache, KvSequence& sequence, const std::vector<int32_t>& ids, int64_t end,
-                     bool all_logits, bool long_rope = false) {
-  batch.add_sequence(cache, sequence, ids, end, all_logits ? 0 : end - 1, long_rope);
+                     bool all_logits) {
+  batch.add_sequence(cache, sequence, ids, end, all_logits ? 0 : end - 1);
 }
 
 struct PromptResult {
@@ -126,7 +132,7 @@ inline PromptResult run_prompt(ForwardPass& forward, const ModelSpec& spec, KvCa
     const int64_t end = std::min(total, begin + chunk);
     REQUIRE(cache.reserve(sequence, end).ok());
     Batch batch;
-    add_rows(batch, cache, sequence, ids, end, true, uses_long_rope(spec, total));
+    add_rows(batch, cache, sequence, ids, end, true);
     const Status status = forward.run(batch, cache, out.logits.data() + begin * spec.vocab_size,
                                       out.hidden.data() + begin * spec.hidden_size);
     INFO(status.to_string());
@@ -146,12 +152,11 @@ inline std::vector<int32_t> run_greedy(ForwardPass& forward, const ModelSpec& sp
   std::vector<int32_t> out;
   std::vector<float> logits(static_cast<size_t>(spec.vocab_size));
   KvSequence sequence = cache.new_sequence();
-  const bool long_rope = uses_long_rope(spec, static_cast<int64_t>(ids.size()) + count);
   for (int i = 0; i < count; ++i) {
     const auto total = static_cast<int64_t>(ids.size());
     REQUIRE(cache.reserve(sequence, total).ok());
     Batch batch;
-    add_rows(batch, cache, sequence, ids, total, false, long_rope);
+    add_rows(batch, cache, sequence, ids, total, false);
     REQUIRE(forward.run(batch, cache, logits.data()).ok());
     REQUIRE(cache.commit(sequence, ids, total).ok());
     out.push_back(argmax(logits.data(), spec.vocab_size));
