@@ -19,6 +19,7 @@ struct Case {
   int32_t window = 0;
   float softcap = 0.0f;
   bool sinks = false;
+  int32_t chunk = 0;
 };
 
 // A batch whose cache holds random keys and values where positions are cached and NaN everywhere else.
@@ -106,6 +107,7 @@ struct Batch {
     p.cache = cache.data();
     p.scale = scale();
     p.window = c.window;
+    p.chunk = c.chunk;
     p.logit_softcap = c.softcap;
     p.sinks = c.sinks ? sinks.data() : nullptr;
     backend.paged_attention(p);
@@ -200,6 +202,13 @@ TEST_CASE("Attention keeps to its window, softcap and sinks") {
     }
     check({dtype, 64, 2, 2, 16, {{90, 30}}, 0, 20.0f});
     check({dtype, 128, 1, 2, 16, {{600, 3}}, 0, 0.5f, true});
+  }
+}
+
+TEST_CASE("Attention keeps to its chunk") {
+  for (int32_t chunk : {1, 16, 50, 128, 1000}) {
+    check({KvDType::kF32, 64, 2, 3, 16, {{0, 70}, {300, 40}, {127, 1}, {128, 1}}, 0, 0.0f, false, chunk});
+    check({KvDType::kQ8, 32, 1, 2, 32, {{0, 70}, {490, 40}}, 20, 0.0f, true, chunk});
   }
 }
 
