@@ -221,6 +221,10 @@ constexpr NamePair kGgufLayer[] = {
     {"experts.*.gate_proj", "ffn_gate_exps"},
     {"experts.*.up_proj", "ffn_up_exps"},
     {"experts.*.down_proj", "ffn_down_exps"},
+    // Files of the first months had a tensor for each expert.
+    {"experts.*.gate_proj", "ffn_gate.*"},
+    {"experts.*.up_proj", "ffn_up.*"},
+    {"experts.*.down_proj", "ffn_down.*"},
     {"shared.gate_proj", "ffn_gate_shexp"},
     {"shared.up_proj", "ffn_up_shexp"},
     {"shared.down_proj", "ffn_down_shexp"},
