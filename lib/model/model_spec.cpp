@@ -16,6 +16,8 @@ constexpr int64_t kMaxHeads = int64_t{1} << 14;
 constexpr int64_t kMaxHeadDim = int64_t{1} << 12;
 constexpr int64_t kMaxIntermediate = int64_t{1} << 22;
 constexpr int64_t kMaxExperts = int64_t{1} << 14;
+// Experts, and heads with matrices of their own, of all layers: each has an entry in lists of weights.
+constexpr int64_t kMaxParts = int64_t{1} << 17;
 constexpr int64_t kMaxPositions = int64_t{1} << 28;
 
 Status check_range(const std::string& place, int64_t value, int64_t low, int64_t high) {
@@ -320,8 +322,12 @@ Status validate_spec(const ModelSpec& spec) {
   if (!std::isfinite(spec.head.logit_softcap) || spec.head.logit_softcap < 0) {
     return malformed("final_logit_softcapping", "not a finite number of at least 0");
   }
+  int64_t parts = 0;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const std::string place = fmt::format("layers.{}.", i);
+    if (const auto* latent = std::get_if<LatentAttention>(&spec.layers[i].attention)) parts += latent->num_heads;
+    if (const auto* moe = std::get_if<MixtureOfExperts>(&spec.layers[i].feed_forward)) parts += moe->router.num_experts;
+    if (parts > kMaxParts) return malformed(place + "num_experts", "more than {} experts and heads so far", kMaxParts);
     HEADRACE_RETURN_IF_ERROR(check_finite(place + "residual_scale", spec.layers[i].residual_scale));
     HEADRACE_RETURN_IF_ERROR(
         std::visit([&](const auto& attention) { return check_attention(place + "attention.", attention); },
