@@ -148,8 +148,7 @@ constexpr Option kOptions[] = {
      set_integer<&EngineOptions::kv_max_snapshots, 0, 65536>},
     {{"kv.snapshot_interval", "integer", "256", "0..1048576",
       "Models with recurrent layers: tokens between snapshots of a sequence's state, rounded up to blocks; what "
-      "follows "
-      "the last snapshot is computed again. 0 makes none."},
+      "follows the last snapshot is computed again. 0 makes none."},
      set_integer<&EngineOptions::kv_snapshot_interval, 0, 1 << 20>},
     {{"scheduler.max_num_seqs", "integer", "64", "1..4096",
       "Sequences that run at once; the n samples of a request all count."},

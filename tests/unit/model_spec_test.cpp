@@ -437,13 +437,16 @@ TEST_CASE("GGUF metadata that cannot be honoured names the key") {
   check_gguf("llama.vocab_size", 21u);
   check_gguf("llama.rope.dimension_count", 4u);
   check_gguf("tokenizer.ggml.eos_token_id", 20u);
-  check_gguf("llama.expert_count", 8u, StatusCode::kMalformed);  // without expert_used_count
   check_gguf("llama.attention.value_length", 4u, StatusCode::kUnsupported);
   check_gguf("llama.attention.causal", false, StatusCode::kUnsupported);
   check_gguf("llama.attention.sliding_window", 9u, StatusCode::kUnsupported);
   check_gguf("llama.residual_scale", 0.5f, StatusCode::kUnsupported);
   check_gguf("llama.rope.scaling.type", std::string("longrope"), StatusCode::kUnsupported);
   GgufMeta meta = gguf_meta("llama", 2);
+  meta["llama.expert_count"] = 8u;
+  check_refused(import(meta, gguf_shapes(2, false, false, false)).status(), StatusCode::kMalformed,
+                "llama.expert_used_count");
+  meta = gguf_meta("llama", 2);
   meta.erase("llama.attention.head_count");
   check_refused(import(meta, gguf_shapes(2, false, false, false)).status(), StatusCode::kMalformed,
                 "llama.attention.head_count");
