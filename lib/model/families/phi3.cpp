@@ -33,6 +33,63 @@ Result<ModelSpec> phi3_from_config(const ConfigReader& config, const TensorFile&
   return spec;
 }
 
+Result<std::vector<double>> read_factors(const GgufFile& file, const char* name) {
+  const TensorEntry* entry = file.find(name);
+  if (entry == nullptr) return std::vector<double>();
+  if (entry->dtype != DType::kF32 || entry->shape.size() != 1 || entry->shape[0] > (1 << 16)) {
+    return malformed(name, "expected a vector of F32, got {} [{}]", dtype_name(entry->dtype),
+                     fmt::join(entry->shape, ", "));
+  }
+  std::vector<float> factors(entry->shape[0]);
+  HEADRACE_RETURN_IF_ERROR(file.read(*entry, 0, std::as_writable_bytes(std::span(factors))));
+  return std::vector<double>(factors.begin(), factors.end());
+}
+
+Result<ModelSpec> phi3_from_gguf(const GgufReader& gguf) {
+  constexpr std::string_view kRead[] = {"attention.sliding_window"};
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf));
+  HEADRACE_RETURN_IF_ERROR(refuse_gguf_attention_keys(gguf, kRead));
+  spec.architecture = "phi3";
+  RopeSpec rope = gqa(spec.layers[0]).rope;
+  RopeScaling scaling;
+  HEADRACE_ASSIGN_OR_RETURN(scaling.short_factors, read_factors(gguf.file(), "rope_factors_short.weight"));
+  HEADRACE_ASSIGN_OR_RETURN(scaling.long_factors, read_factors(gguf.file(), "rope_factors_long.weight"));
+  if (!scaling.short_factors.empty() || !scaling.long_factors.empty()) {
+    scaling.type = "longrope";
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t original, gguf.integer("rope.scaling.original_context_length", 1, 1 << 28));
+    scaling.original_max_positions = static_cast<double>(original);
+    scaling.factor = static_cast<double>(spec.max_position_embeddings) / scaling.original_max_positions;
+    if (gguf.has("rope.scaling.attn_factor")) {
+      HEADRACE_ASSIGN_OR_RETURN(scaling.attention_factor, gguf.number_or("rope.scaling.attn_factor", 1.0));
+    }
+    auto scaled = make_rope(rope.theta, rope.rotary_dim, scaling);
+    if (!scaled.ok()) return scaled.status().within(gguf.key("rope"));
+    rope = scaled.take();
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t window, gguf.integer_or("attention.sliding_window", 0, 1 << 28, 0));
+  for (LayerSpec& layer : spec.layers) {
+    gqa(layer).rope = rope;
+    gqa(layer).window = static_cast<int32_t>(window);
+    dense(layer).gated = true;
+  }
+  return spec;
+}
+
+constexpr NamePair kGgufLayer[] = {
+    {"q_proj", "attn_qkv"},    {"k_proj", "attn_qkv"},          {"v_proj", "attn_qkv"},
+    {"o_proj", "attn_output"}, {"gate_proj", "ffn_up"},         {"up_proj", "ffn_up"},
+    {"down_proj", "ffn_down"}, {"attention_norm", "attn_norm"}, {"feed_forward_norm", "ffn_norm"},
+};
+// Read into the frequencies.
+constexpr std::string_view kGgufIgnored[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+
+WeightNaming gguf_names() {
+  WeightNaming naming = dense_gguf_names();
+  naming.layer = kGgufLayer;
+  naming.ignored_suffixes = kGgufIgnored;
+  return naming;
+}
+
 constexpr NamePair kLayer[] = {
     {"q_proj", "self_attn.qkv_proj"},
     {"k_proj", "self_attn.qkv_proj"},
@@ -51,6 +108,7 @@ WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop
 
 }  // namespace
 
-const Family kPhi3Family = {"phi3", "Phi3ForCausalLM", "phi3", "", phi3_from_config, nullptr, hf_names, nullptr};
+const Family kPhi3Family = {"phi3",           "Phi3ForCausalLM", "phi3",   "phi3",
+                            phi3_from_config, phi3_from_gguf,    hf_names, gguf_names};
 
 }  // namespace headrace
