@@ -48,6 +48,7 @@ void write_plan(JsonWriter& out, const MemoryPlan& plan) {
   out.member("memory_bytes", plan.memory_bytes);
   out.member("weight_bytes", plan.weight_bytes);
   out.member("workspace_bytes", plan.workspace_bytes);
+  out.member("state_bytes_per_sequence", plan.state_bytes);
   out.key("fits");
   out.begin_array();
   for (const MemoryPlanRow& row : plan.rows) {

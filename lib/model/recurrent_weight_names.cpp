@@ -60,12 +60,18 @@ void add_mixer(std::vector<WeightEntry>& out, const std::string& prefix, const M
 }
 
 void add_mixer(std::vector<WeightEntry>& out, const std::string& prefix, const GatedDelta& spec, int64_t hidden) {
-  add_linear(out, prefix + "mixer_q", spec.keys(), hidden, false);
-  add_linear(out, prefix + "mixer_k", spec.keys(), hidden, false);
-  add_linear(out, prefix + "mixer_v", spec.values(), hidden, false);
-  add_linear(out, prefix + "mixer_z", spec.values(), hidden, false);
-  add_linear(out, prefix + "mixer_beta", spec.num_heads, hidden, false);
-  add_linear(out, prefix + "mixer_alpha", spec.num_heads, hidden, false);
+  // Some files keep together what belongs to a key head.
+  const int64_t group = spec.num_heads / spec.num_key_heads;
+  const auto add = [&](const char* name, int64_t rows, int64_t row_block) {
+    add_linear(out, prefix + name, rows, hidden, false);
+    out.back().row_block = size(row_block);
+  };
+  add("mixer_q", spec.keys(), spec.key_dim);
+  add("mixer_k", spec.keys(), spec.key_dim);
+  add("mixer_v", spec.values(), group * spec.value_dim);
+  add("mixer_z", spec.values(), group * spec.value_dim);
+  add("mixer_beta", spec.num_heads, group);
+  add("mixer_alpha", spec.num_heads, group);
   add_conv(out, prefix + "conv", spec.conv_channels(), spec.kernel, false);
   add_vector(out, prefix + "step.bias", spec.num_heads);
   add_vector(out, prefix + "rate", spec.num_heads);

@@ -221,7 +221,7 @@ class Divider {
     const uint64_t rows = entry.shape.size() == 1 ? 1 : entry.shape[0], cols = entry.shape.back();
     entry.row_stride = cols;
     if (found.pair->form == TensorForm::kRowsByHead) return place_by_head(entry, shares, tensor, rows, cols);
-    if (entry.row_block > 0) return place_groups(entry, tensor, shares);
+    if (entry.row_block > 0 && found.pair->interleaved) return place_groups(entry, tensor, shares);
     if (shares.uses == 1 && found.pair->form == TensorForm::kRows) {
       if (trimmed(tensor.shape) == trimmed(entry.shape)) return {};
       return malformed(entry.file_name, "shape [{}], expected [{}]", fmt::join(tensor.shape, ", "),
@@ -296,7 +296,8 @@ class Divider {
     shares.next.resize(1);
     entry.row_stride = cols;
     entry.offset = shares.next[0].rows / groups * cols;
-    entry.group_stride = tensor.shape[0] / groups * cols;
+    entry.head_rows = entry.row_block;
+    entry.head_stride = tensor.shape[0] / groups * cols;
     shares.next[0].rows += rows;
     if (shares.next[0].rows > tensor.shape[0]) {
       return malformed(entry.file_name, "{} rows, {} are needed", tensor.shape[0], shares.next[0].rows);

@@ -29,14 +29,8 @@ struct WeightEntry {
   // Where it lies in that tensor, in elements: row r, column c at offset + r * row_stride + c * col_stride. A vector is
   // one row.
   uint64_t offset = 0, row_stride = 0, col_stride = 1;
-  // Rows come in runs of so many, each the front of a group that holds such runs of all weights of the tensor; 0: not.
-  uint64_t row_block = 0, group_stride = 0;
-
-  // Element at which a row begins.
-  uint64_t row_offset(uint64_t row) const {
-    if (row_block == 0) return offset + row * row_stride;
-    return offset + row / row_block * group_stride + row % row_block * row_stride;
-  }
+  // Where the tensor's rows come in groups that hold a run of each of its weights: rows of this weight's run; 0: not.
+  uint64_t row_block = 0;
   uint64_t head_rows = 0;    // rows (of a vector: elements) of one head of q, k or v
   uint64_t head_stride = 0;  // elements between heads, where they do not follow each other; 0: they do
 };

@@ -22,7 +22,7 @@ bool have_data() {
 
 TEST_CASE("recurrent models from safetensors") {
   if (!have_data()) return;
-  for (const std::string name : {"lfm2", "mamba", "mamba2", "falcon_h1", "qwen3_5_text"}) {
+  for (const std::string name : {"lfm2", "mamba", "mamba2", "falcon_h1", "qwen3_5_text", "qwen3_next"}) {
     INFO(name);
     check_source(source_at(kModels + name), Golden(kModels + name), kAllCases);
   }
@@ -38,8 +38,17 @@ TEST_CASE("recurrent models from GGUF") {
 
 TEST_CASE("recurrent models do not depend on the cut") {
   if (!have_data()) return;
-  for (const std::string name : {"lfm2", "mamba", "mamba2", "falcon_h1", "qwen3_5_text"}) {
+  for (const std::string name : {"lfm2", "mamba", "mamba2", "falcon_h1", "qwen3_5_text", "qwen3_next"}) {
     INFO(name);
     check_cuts(kModels + name, Golden(kModels + name).ids("p150.input_ids"));
+  }
+}
+
+// The others' hidden states are recorded elsewhere in their layers.
+TEST_CASE("layer outputs of recurrent models") {
+  if (!have_data()) return;
+  for (const std::string name : {"qwen3_5_text", "qwen3_next"}) {
+    INFO(name);
+    check_layers(kModels + name, Golden(kModels + name));
   }
 }
