@@ -119,3 +119,48 @@ TEST_CASE("mixtures of experts with bfloat16 weights") {
     }
   }
 }
+
+namespace {
+
+// The status of a folder whose config has one text replaced by another.
+Status read_changed(const std::string& name, const std::string& from, const std::string& to) {
+  ModelSource source = source_with_config(kModels + name, "config.json");
+  const size_t at = source.config_json.find(from);
+  REQUIRE(at != std::string::npos);
+  source.config_json.replace(at, from.size(), to);
+  const auto header = ModelHeader::read(source);
+  INFO(name << ": " << header.status().to_string());
+  REQUIRE_FALSE(header.ok());
+  return header.status();
+}
+
+}  // namespace
+
+TEST_CASE("a key that no list of a family names is refused by name") {
+  if (!have_data()) return;
+  for (const std::string& name : kNames) {
+    const Status status = read_changed(name, "{", "{\"attention_twist\": 2,");
+    CHECK(status.code() == StatusCode::kUnsupported);
+    CHECK(status.place().find("/attention_twist") != std::string::npos);
+  }
+}
+
+TEST_CASE("experts that the file does not hold are refused by name") {
+  if (!have_data()) return;
+  const auto check = [](const std::string& name, const std::string& count, StatusCode code, const std::string& place) {
+    const Status status = read_changed(name, "\"num_local_experts\": 8", "\"num_local_experts\": " + count);
+    INFO(name << " " << count << ": " << status.to_string());
+    CHECK(status.code() == code);
+    CHECK(status.place().find(place) != std::string::npos);
+  };
+  check("mixtral", "9", StatusCode::kMalformed, "block_sparse_moe.gate.weight");
+  check("gpt_oss", "4", StatusCode::kMalformed, "mlp.router.weight");
+  check("gpt_oss", "0", StatusCode::kMalformed, "/num_local_experts");
+  check("mixtral", "16777216", StatusCode::kMalformed, "/num_local_experts");
+  // Half as wide experts leave rows of the stacked tensors over.
+  const Status narrow = read_changed("gpt_oss", "\"intermediate_size\": 32", "\"intermediate_size\": 16");
+  CHECK(narrow.code() == StatusCode::kMalformed);
+  CHECK(narrow.place().find("mlp.experts.") != std::string::npos);
+  const Status ranks = read_changed("deepseek_v3", "\"qk_nope_head_dim\": 16", "\"qk_nope_head_dim\": 8");
+  CHECK(ranks.code() == StatusCode::kUnsupported);  // contradicts qk_head_dim
+}
