@@ -20,48 +20,51 @@ constexpr CodeKind code_kind() {
   return HEADRACE_ISA_LEVEL == 2 ? CodeKind::kSigned8 : PackedFormat<F>::kCode;
 }
 
-// One tile of R rows against a chunk's lanes. Of a task's tiles only the first asks for the weights after the chunk's.
+// One tile of R rows against a chunk's lanes. Not inlined: a format has few of them, and they are long.
 template <RecordFormat F, int R, bool kFetch>
-HEADRACE_INLINE void chunk_tile(const Scratch& scratch, const uint8_t* records, int64_t lane, int64_t blocks,
-                                const uint8_t* activations, int shift, float* out) {
+__attribute__((noinline)) void chunk_tile(const Scratch& scratch, const uint8_t* records, int64_t blocks,
+                                          const uint8_t* activations, int shift, float* out) {
   using Format = PackedFormat<F>;
-  const UnpackedStrip* strip = scratch.strips + lane / kStripRows;
-  const int64_t inner = lane % kStripRows;
-  const PackedGroups<F, kFetch> groups = {records + lane / kStripRows * Format::kRecordBytes + 4 * inner};
-  const TileWeights<PackedGroups<F, kFetch>> weights = {groups, strip->scales + inner, strip->minima + inner};
-  tile<tile_vectors(R), R, Format::kScale, code_kind<F>()>(weights, blocks, activations, shift, out + lane);
+  for (int64_t lane = 0; lane < kTaskColumns; lane += tile_vectors(R) * kLanes) {
+    const UnpackedStrip* strip = scratch.strips + lane / kStripRows;
+    const int64_t inner = lane % kStripRows;
+    const PackedGroups<F, kFetch> groups = {records + lane / kStripRows * Format::kRecordBytes + 4 * inner};
+    const TileWeights<PackedGroups<F, kFetch>> weights = {groups, strip->scales + inner, strip->minima + inner};
+    tile<tile_vectors(R), R, Format::kScale, code_kind<F>()>(weights, blocks, activations, shift, out + lane);
+  }
 }
 
-// A plane's rows against a chunk: tiles of kMaxRows, then one of R rows, which may be none.
-template <RecordFormat F, int R, bool kFetch>
-HEADRACE_INLINE void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t* records,
-                                int64_t block, int64_t blocks, const QuantizedPlane& plane, int shift, float* out) {
+// A plane's rows against a chunk: tiles of kMaxRows, of which the first asks for later weights, then what is left.
+template <RecordFormat F>
+void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t* records, int64_t block,
+                int64_t blocks, const QuantizedPlane& plane, int shift, float* out) {
   const int64_t row_bytes = task.blocks * kActivationBytes;
-  const uint8_t* at = plane.bytes + task.first_row * row_bytes;
-  int64_t row = 0;
-  for (; row + kMaxRows <= task.num_rows; row += kMaxRows) {
-    const uint8_t* from = at + row * row_bytes + block * kMaxRows * kActivationBytes;
-    for (int64_t lane = 0; lane < kTaskColumns; lane += tile_vectors(kMaxRows) * kLanes) {
-      if (kFetch && row == 0) {
-        chunk_tile<F, kMaxRows, true>(scratch, records, lane, blocks, from, shift, out);
-      } else {
-        chunk_tile<F, kMaxRows, false>(scratch, records, lane, blocks, from, shift, out + row * kTaskColumns);
-      }
+  const uint8_t* from = plane.bytes + task.first_row * row_bytes;
+  int64_t left = task.num_rows;
+  if (left >= kMaxRows) {
+    const int64_t first = block * kMaxRows * kActivationBytes;
+    chunk_tile<F, kMaxRows, true>(scratch, records, blocks, from + first, shift, out);
+    for (left -= kMaxRows; left >= kMaxRows; left -= kMaxRows) {
+      from += kMaxRows * row_bytes;
+      out += kMaxRows * kTaskColumns;
+      chunk_tile<F, kMaxRows, false>(scratch, records, blocks, from + first, shift, out);
     }
+    from += kMaxRows * row_bytes;
+    out += kMaxRows * kTaskColumns;
   }
-  if constexpr (R > 0) {
-    const uint8_t* from = at + row * row_bytes + block * R * kActivationBytes;
-    for (int64_t lane = 0; lane < kTaskColumns; lane += tile_vectors(R) * kLanes) {
-      if (kFetch && row == 0) {
-        chunk_tile<F, R, true>(scratch, records, lane, blocks, from, shift, out);
-      } else {
-        chunk_tile<F, R, false>(scratch, records, lane, blocks, from, shift, out + row * kTaskColumns);
-      }
-    }
+  from += block * left * kActivationBytes;
+  switch (left) {
+    case 1: return chunk_tile<F, 1, true>(scratch, records, blocks, from, shift, out);
+    case 2: return chunk_tile<F, 2, true>(scratch, records, blocks, from, shift, out);
+    case 3: return chunk_tile<F, 3, true>(scratch, records, blocks, from, shift, out);
+#if HEADRACE_ISA_LEVEL == 2
+    case 4: return chunk_tile<F, 4, true>(scratch, records, blocks, from, shift, out);
+    case 5: return chunk_tile<F, 5, true>(scratch, records, blocks, from, shift, out);
+#endif
   }
 }
 
-template <RecordFormat F, int R>
+template <RecordFormat F>
 void few_rows(const QuantizedTask& task, const Scratch& scratch) {
   using Format = PackedFormat<F>;
   constexpr ScaleKind K = Format::kScale;
@@ -83,9 +86,9 @@ void few_rows(const QuantizedTask& task, const Scratch& scratch) {
                          scratch.strips[s].minima + b * kScales);
       }
     }
-    chunk_rows<F, R, true>(task, scratch, records, block, blocks, task.first, shift, scratch.first);
+    chunk_rows<F>(task, scratch, records, block, blocks, task.first, shift, scratch.first);
     if (task.second.bytes) {
-      chunk_rows<F, R, false>(task, scratch, records, block, blocks, task.second, shift, scratch.second);
+      chunk_rows<F>(task, scratch, records, block, blocks, task.second, shift, scratch.second);
     } else {
       for (int64_t lane = 0; lane < kTaskColumns; lane += V * kLanes) {
         const UnpackedStrip* strip = scratch.strips + lane / kStripRows;
@@ -99,27 +102,12 @@ void few_rows(const QuantizedTask& task, const Scratch& scratch) {
   }
 }
 
-template <RecordFormat F>
-bool run_format(const QuantizedTask& task, const Scratch& scratch) {
-  switch (task.num_rows % kMaxRows) {
-    case 0: few_rows<F, 0>(task, scratch); return true;
-    case 1: few_rows<F, 1>(task, scratch); return true;
-    case 2: few_rows<F, 2>(task, scratch); return true;
-    case 3: few_rows<F, 3>(task, scratch); return true;
-#if HEADRACE_ISA_LEVEL == 2
-    case 4: few_rows<F, 4>(task, scratch); return true;
-    case 5: few_rows<F, 5>(task, scratch); return true;
-#endif
-  }
-  return false;
-}
-
 }  // namespace
 
 bool run_few_rows(const QuantizedTask& task, const Scratch& scratch) {
   switch (task.layout->format) {
 #define CASE(name) \
-  case RecordFormat::name: return run_format<RecordFormat::name>(task, scratch)
+  case RecordFormat::name: few_rows<RecordFormat::name>(task, scratch); return true
     CASE(kQ4_0);
     CASE(kQ4_1);
     CASE(kQ5_0);
