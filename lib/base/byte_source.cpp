@@ -124,7 +124,8 @@ Result<uint64_t> regular_file_size(int descriptor, const std::string& name) {
 }  // namespace
 
 Result<std::shared_ptr<ByteSource>> open_path(const std::string& path, bool use_mmap) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A pipe without a writer must not hold the caller up: it is refused below.
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     const StatusCode code = errno == ENOENT ? StatusCode::kNotFound : StatusCode::kIo;
     return Status(code, fmt::format("cannot be opened: {}", errno_text(errno)), path);

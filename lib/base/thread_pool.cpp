@@ -14,12 +14,19 @@ constexpr int kSpins = 2000;
 }  // namespace
 
 ThreadPool::ThreadPool(int num_threads) {
-  for (int thread = 1; thread < num_threads; ++thread) {
-    workers_.emplace_back([this, thread] { work(thread); });
+  try {
+    for (int thread = 1; thread < num_threads; ++thread) {
+      workers_.emplace_back([this, thread] { work(thread); });
+    }
+  } catch (...) {
+    stop();  // those that wait would outlive what they wait on
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_.store(true);

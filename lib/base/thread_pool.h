@@ -15,6 +15,7 @@ namespace headrace {
 // Thread rule: one loop at a time; the pool belongs to whoever steps the engine.
 class ThreadPool {
  public:
+  // Throws std::system_error where the system gives no more threads; those already started have ended then.
   explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -40,6 +41,7 @@ class ThreadPool {
   using Erased = void (*)(const void* task, int64_t index, int thread);
   void run_erased(int64_t num_tasks, const void* task, Erased call);
   void work(int thread);
+  void stop();
   void take_tasks(int thread);
 
   std::vector<std::thread> workers_;

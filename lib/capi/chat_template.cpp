@@ -85,7 +85,7 @@ headrace_status headrace_chat_template_load(const char* path, size_t path_size, 
                                             headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (chat_template == nullptr) return null_argument("chat_template");
-    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, text_argument("path", path, path_size));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, path_argument(path, path_size));
     HEADRACE_ASSIGN_OR_RETURN(const LoadedTokenizer loaded, load_tokenizer(std::string(text)));
     if (loaded.chat_template.empty()) return not_found("chat_template", "the files hold none");
     HEADRACE_ASSIGN_OR_RETURN(auto parsed, text::ChatTemplate::parse(loaded.chat_template, loaded.special_tokens));

@@ -71,6 +71,13 @@ inline Result<std::string_view> text_argument(const char* name, const char* text
   return text == nullptr ? std::string_view() : std::string_view(text, size);
 }
 
+// A path for the system's calls, which end at the first zero byte.
+inline Result<std::string_view> path_argument(const char* path, size_t size) {
+  HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, text_argument("path", path, size));
+  if (text.find('\0') != std::string_view::npos) return invalid_argument("path", "holds a zero byte");
+  return text;
+}
+
 // The (buffer, capacity, *needed) convention, counted in elements.
 template <class Element>
 Status copy_out(const Element* values, size_t count, Element* buffer, size_t capacity, size_t* needed) {

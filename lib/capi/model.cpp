@@ -102,7 +102,7 @@ headrace_status headrace_model_load(const char* path, size_t path_size, const he
                                     headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (model == nullptr) return null_argument("model");
-    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, text_argument("path", path, path_size));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, path_argument(path, path_size));
     if (text.empty()) return invalid_argument("path", "is empty");
     ModelSource source;
     source.path = std::string(text);
@@ -175,7 +175,7 @@ headrace_status headrace_model_describe(const headrace_model* model, char* buffe
 headrace_status headrace_model_inspect(const char* path, size_t path_size, uint64_t memory_bytes, char* buffer,
                                        size_t capacity, size_t* needed, headrace_error** error) {
   return guarded(error, [&]() -> Status {
-    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, text_argument("path", path, path_size));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, path_argument(path, path_size));
     ModelSource source;
     source.path = std::string(text);
     HEADRACE_ASSIGN_OR_RETURN(const ModelHeader header, ModelHeader::read(source));

@@ -109,7 +109,7 @@ headrace_status headrace_session_save(const headrace_session* session, const cha
                                       headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (session == nullptr) return null_argument("session");
-    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, text_argument("path", path, path_size));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, path_argument(path, path_size));
     return session->session->save(std::string(text));
   });
 }

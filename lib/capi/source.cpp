@@ -49,7 +49,7 @@ headrace_status headrace_source_open_path(const char* path, size_t path_size, he
                                           headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (source == nullptr) return null_argument("source");
-    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, text_argument("path", path, path_size));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, path_argument(path, path_size));
     HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<ByteSource> opened, open_path(std::string(text)));
     *source = new headrace_source{std::move(opened)};
     return Status();

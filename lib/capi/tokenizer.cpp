@@ -30,7 +30,7 @@ headrace_status headrace_tokenizer_load(const char* path, size_t path_size, head
                                         headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (tokenizer == nullptr) return null_argument("tokenizer");
-    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, text_argument("path", path, path_size));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, path_argument(path, path_size));
     HEADRACE_ASSIGN_OR_RETURN(LoadedTokenizer loaded, load_tokenizer(std::string(text)));
     if (!loaded.tokenizer) return not_found("tokenizer", "the files hold none");
     *tokenizer = new headrace_tokenizer{std::move(loaded.tokenizer)};

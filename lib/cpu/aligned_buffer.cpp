@@ -21,12 +21,14 @@ bool AlignedBuffer::replace(uint64_t bytes) {
   std::free(data_);
   data_ = nullptr;
   bytes_ = 0;
-  const uint64_t alignment = bytes >= 2 * kHugePage ? kHugePage : kLine;
-  const auto size = checked_align<uint64_t>(bytes == 0 ? 1 : bytes, alignment);
+  const uint64_t alignment = bytes >= kHugePage ? kHugePage : kLine;
+  const auto size = checked_align<uint64_t>(bytes == 0 ? 1 : bytes, kLine);
   if (!size || *size > PTRDIFF_MAX) return false;
-  data_ = static_cast<std::byte*>(std::aligned_alloc(alignment, *size));
-  if (data_ == nullptr) return false;
-  // Fewer address translations for weights that are streamed once per token; only a hint.
+  void* memory = nullptr;
+  if (posix_memalign(&memory, alignment, *size) != 0) return false;
+  data_ = static_cast<std::byte*>(memory);
+  // Fewer address translations for weights that are streamed once per token; only a hint. What does not fill a huge page
+  // stays in small ones.
   if (alignment == kHugePage) static_cast<void>(::madvise(data_, *size, MADV_HUGEPAGE));
   bytes_ = bytes;
   return true;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -237,7 +238,11 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuBackendOptions& optio
   if (!isa_available(options.isa)) {
     return unsupported("isa", "this processor or operating system lacks {}", isa_name(options.isa));
   }
-  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(options));
+  try {
+    return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(options));
+  } catch (const std::system_error& error) {
+    return out_of_memory("num_threads", "{} threads could not be started: {}", options.num_threads, error.what());
+  }
 }
 
 }  // namespace headrace

@@ -1,8 +1,10 @@
 // A model is the same wherever its bytes come from.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 
 #include "capi/tiny_model.h"
@@ -118,4 +120,19 @@ TEST_CASE("what is no model is refused with a code that says why") {
         HEADRACE_INVALID_ARGUMENT);
   CHECK(std::string(headrace_error_get_place(error)) == "sources[0]");
   headrace_error_destroy(error);
+}
+
+TEST_CASE("a path that holds a zero byte, or names a pipe, is refused at once") {
+  headrace_source* source = nullptr;
+  headrace_error* error = nullptr;
+  CHECK(headrace_source_open_path("a\0b", 3, &source, &error) == HEADRACE_INVALID_ARGUMENT);
+  REQUIRE(error != nullptr);
+  CHECK(std::string(headrace_error_get_place(error)) == "path");
+  headrace_error_destroy(error);
+  const std::string pipe =
+      (std::filesystem::temp_directory_path() / ("headrace_pipe_" + std::to_string(getpid()))).string();
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(headrace_source_open_path(pipe.data(), pipe.size(), &source, nullptr) != HEADRACE_OK);
+  CHECK(source == nullptr);
+  std::filesystem::remove(pipe);
 }
