@@ -175,6 +175,7 @@ Status ForwardPass::check_states(const Batch& batch) const {
 
 // Moves the listed (ascending) rows to the front.
 void ForwardPass::keep_rows(const std::vector<int32_t>& rows, std::vector<float>& values, int64_t width) const {
+  if (width == 0) return;  // layers of this kind have no such values
   const auto row_floats = static_cast<size_t>(width);
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto from = static_cast<size_t>(rows[i]);
