@@ -298,9 +298,13 @@ Result<bool> Scheduler::Impl::step() {
     return out_of_memory("step", "no memory for the step's books");
   }
 #ifndef NDEBUG
-  if (Status law = loop_.check_invariants(); !law.ok()) {
-    end_step();
-    return law;
+  try {
+    if (Status law = loop_.check_invariants(); !law.ok()) {
+      end_step();
+      return law;
+    }
+  } catch (const std::bad_alloc&) {
+    // The step is done; only the check has no memory.
   }
 #endif
   return end_step();

@@ -130,7 +130,7 @@ void value_panels(const ChunkSource& values, int first, const float* p, int begi
     const int high = end < tile * kPanel + kPanel ? end : tile * kPanel + kPanel;
     const int64_t skip = (low - tile * kPanel) * row_bytes + first * kStep;
     const uint8_t* at = values.tile[tile] + skip;
-    const uint8_t* ahead = values.ahead[tile] + skip;
+    [[maybe_unused]] const uint8_t* ahead = kAhead ? values.ahead[tile] + skip : nullptr;
     const uint8_t* scales = nullptr;
     if constexpr (kType == kQ8) scales = values.scales[tile] + (low - tile * kPanel) * scale_row_bytes;
     for (int64_t j = low; j < high; ++j) {
@@ -150,7 +150,7 @@ void value_panels(const ChunkSource& values, int first, const float* p, int begi
         for (int g = 0; g < kPanels; ++g) sums[r][g] = fma(weight, value[g], sums[r][g]);
       }
       at += row_bytes;
-      ahead += row_bytes;
+      if constexpr (kAhead) ahead += row_bytes;
       if constexpr (kType == kQ8) scales += scale_row_bytes;
     }
   }
