@@ -1,5 +1,6 @@
 // Arcee (AFM): Llama with a feed-forward of squared ReLUs without a gate. Reference: transformers models/arcee.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -8,7 +9,7 @@ namespace {
 constexpr std::string_view kOwnKeys[] = {"attention_bias", "mlp_bias"};
 
 Result<ModelSpec> arcee_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = -1;
   defaults.max_position_embeddings = 4096;

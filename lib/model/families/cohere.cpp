@@ -1,7 +1,8 @@
 // Command R (Cohere) and Command R7B, Command A (Cohere 2): attention and feed-forward side by side behind one layer norm
 // without bias, neighbouring pairs rotate, logits are scaled. Cohere 2 has windows on three of four layers, and the others
 // do not rotate. Reference: transformers models/cohere, cohere2.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -38,7 +39,7 @@ void set_blocks(ModelSpec& spec, double logit_scale, bool qk_norm) {
 }
 
 Result<ModelSpec> read_cohere(const ConfigReader& config, double theta) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   for (const char* key : {"use_gated_activation", "use_parallel_block"}) {
     HEADRACE_RETURN_IF_ERROR(config.only(key, true));
   }

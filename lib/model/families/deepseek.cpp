@@ -3,7 +3,9 @@
 // their own there. In GGUF all go by deepseek2.
 #include <cmath>
 
+#include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -68,7 +70,7 @@ Result<LatentAttention> read_latent(const ConfigReader& config, const LatentDefa
 }
 
 Result<ModelSpec> read_deepseek(const ConfigReader& config, const LatentDefaults& latent, const char* architecture) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("mlp_bias", false));
   HEADRACE_RETURN_IF_ERROR(config.only("moe_layer_freq", 1));
   DenseDefaults defaults;
@@ -213,10 +215,8 @@ constexpr NamePair kHfLayer[] = {
     {"q_proj", "self_attn.q_b_proj"},
     {"q_proj", "self_attn.q_proj"},  // where queries have no latent
 };
-constexpr NamePair kHfTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kHfIgnored[] = {"rotary_emb.inv_freq", "lm_head.weight"};
 
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTop, {}, kHfIgnored, true}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTopNames, {}, kHfSurplus, true}; }
 
 constexpr NamePair kGgufLayer[] = {
     {"q_down", "attn_q_a"},
@@ -243,8 +243,7 @@ constexpr NamePair kGgufLayer[] = {
     {"q_proj", "attn_q_b"},
     {"q_proj", "attn_q"},
 };
-constexpr NamePair kGgufTop[] = {{"embed", "token_embd"}, {"final_norm", "output_norm"}, {"lm_head", "output"}};
-WeightNaming gguf_names() { return {"blk.", kGgufLayer, kGgufTop, {}, {}}; }
+WeightNaming gguf_names() { return {"blk.", kGgufLayer, kGgufTopNames, {}, {}}; }
 
 }  // namespace
 

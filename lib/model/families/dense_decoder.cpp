@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/families/tensor_names.h"
+
 namespace headrace {
 
 namespace {
@@ -417,10 +419,6 @@ constexpr NamePair kHfPostNormLayer[] = {
     {"post_attention_norm", "post_attention_layernorm"},
     {"post_feed_forward_norm", "post_feedforward_layernorm"},
 };
-constexpr NamePair kHfTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-// Frequencies that old checkpoints stored beside the parameters they follow from, and a copy of the table
-// when tied.
-constexpr std::string_view kHfIgnoredSuffixes[] = {"rotary_emb.inv_freq", "lm_head.weight"};
 
 constexpr NamePair kGgufLayer[] = {
     {"q_proj", "attn_q"},
@@ -437,17 +435,16 @@ constexpr NamePair kGgufLayer[] = {
     {"post_attention_norm", "post_attention_norm"},
     {"post_feed_forward_norm", "post_ffw_norm"},
 };
-constexpr NamePair kGgufTop[] = {{"embed", "token_embd"}, {"final_norm", "output_norm"}, {"lm_head", "output"}};
 // Read into the frequencies.
 constexpr std::string_view kGgufIgnoredSuffixes[] = {"rope_freqs.weight"};
 }  // namespace
 
 WeightNaming post_norm_hf_names(const TensorFile&) {
-  return {"model.layers.", kHfPostNormLayer, kHfTop, {}, kHfIgnoredSuffixes};
+  return {"model.layers.", kHfPostNormLayer, kHfTopNames, {}, kHfSurplus};
 }
 
-WeightNaming llama_hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTop, {}, kHfIgnoredSuffixes}; }
+WeightNaming llama_hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTopNames, {}, kHfSurplus}; }
 
-WeightNaming dense_gguf_names() { return {"blk.", kGgufLayer, kGgufTop, {}, kGgufIgnoredSuffixes}; }
+WeightNaming dense_gguf_names() { return {"blk.", kGgufLayer, kGgufTopNames, {}, kGgufIgnoredSuffixes}; }
 
 }  // namespace headrace

@@ -1,6 +1,8 @@
 // ERNIE 4.5 with experts: rotation of neighbouring pairs, softmax scores with a correction for the choice.
 // Reference: transformers models/ernie4_5_moe.
+#include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -20,7 +22,7 @@ constexpr std::string_view kOwnKeys[] = {
 };
 
 Result<ModelSpec> ernie_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("use_bias", false));
   HEADRACE_RETURN_IF_ERROR(config.only("moe_use_aux_free", true));
   DenseDefaults defaults;
@@ -85,12 +87,10 @@ constexpr NamePair kLayer[] = {
     {"shared.up_proj", "mlp.shared_experts.up_proj"},
     {"shared.down_proj", "mlp.shared_experts.down_proj"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"lm_head.weight"};
 // Layers that predict tokens further ahead.
 constexpr std::string_view kIgnoredPrefixes[] = {"model.mtp_"};
 
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, kIgnoredPrefixes, kIgnored}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, kIgnoredPrefixes, kTiedHead}; }
 
 }  // namespace
 

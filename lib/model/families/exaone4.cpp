@@ -1,6 +1,7 @@
 // EXAONE 4: norms after the blocks and on each head of q and k; where there are windows, only windowed layers rotate.
 // Reference: transformers models/exaone4.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -22,7 +23,7 @@ void set_layers(ModelSpec& spec, const RopeSpec& rope) {
 }
 
 Result<ModelSpec> exaone4_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("attention_bias", false));
   DenseDefaults defaults;
   defaults.num_kv_heads = 32;

@@ -4,6 +4,7 @@
 
 #include "formats/json.h"
 #include "model/families/recurrent_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -146,7 +147,6 @@ constexpr NamePair kHfLayer[] = {
 };
 constexpr NamePair kHfTop[] = {
     {"embed", "model.embed_tokens"}, {"final_norm", "model.final_layernorm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"lm_head.weight"};
 constexpr NamePair kGgufLayer[] = {
     {"q_proj", "attn_q"},
     {"k_proj", "attn_k"},
@@ -168,10 +168,9 @@ constexpr NamePair kGgufLayer[] = {
     // Its tensor has no suffix.
     {"feed_forward_norm.weight", "ffn_norm"},
 };
-constexpr NamePair kGgufTop[] = {{"embed", "token_embd"}, {"final_norm", "output_norm"}, {"lm_head", "output"}};
 
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTop, {}, kIgnored}; }
-WeightNaming gguf_names() { return {"blk.", kGgufLayer, kGgufTop, {}, {}}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTop, {}, kTiedHead}; }
+WeightNaming gguf_names() { return {"blk.", kGgufLayer, kGgufTopNames, {}, {}}; }
 
 }  // namespace
 

@@ -2,7 +2,8 @@
 // are stored minus one in safetensors. Reference: transformers models/gemma2.
 #include <cmath>
 
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -27,7 +28,7 @@ Status set_softcaps(ModelSpec& spec, double of_scores, double of_logits, double 
 }
 
 Result<ModelSpec> gemma2_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.vocab_size = 256000;
   defaults.hidden_size = 2304;

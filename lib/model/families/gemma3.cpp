@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "model/families/dense_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -185,28 +186,26 @@ constexpr NamePair kLayer[] = {
     {"feed_forward_norm", "pre_feedforward_layernorm"},
     {"post_feed_forward_norm", "post_feedforward_layernorm"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
 constexpr NamePair kWrappedTop[] = {{"embed", "language_model.model.embed_tokens"},
                                     {"final_norm", "language_model.model.norm"},
                                     {"lm_head", "language_model.lm_head"}};
 constexpr NamePair kNewWrappedTop[] = {{"embed", "model.language_model.embed_tokens"},
                                        {"final_norm", "model.language_model.norm"},
                                        {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"lm_head.weight"};
 constexpr std::string_view kVision[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
                                         "model.multi_modal_projector."};
 
 // Published files and those that newer transformers writes put the text model under different prefixes.
 WeightNaming wrapped_names(const TensorFile& weights) {
   if (weights.find("model.language_model.embed_tokens.weight") != nullptr) {
-    return {"model.language_model.layers.", kLayer, kNewWrappedTop, kVision, kIgnored};
+    return {"model.language_model.layers.", kLayer, kNewWrappedTop, kVision, kTiedHead};
   }
-  return {"language_model.model.layers.", kLayer, kWrappedTop, kVision, kIgnored};
+  return {"language_model.model.layers.", kLayer, kWrappedTop, kVision, kTiedHead};
 }
 
 }  // namespace
 
-WeightNaming gemma_hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+WeightNaming gemma_hf_names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kTiedHead}; }
 
 const Family kGemma3TextFamily = {"gemma3",       "Gemma3ForCausalLM",     "gemma3_text",
                                   "gemma3",       gemma3_text_from_config, gemma3_from_gguf,

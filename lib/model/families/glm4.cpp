@@ -1,6 +1,8 @@
 // GLM-4 (0414): norms before and after each block, half of each head rotates in neighbouring pairs, gate and up in one
 // tensor. Reference: transformers models/glm4.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -9,7 +11,7 @@ namespace {
 constexpr std::string_view kOwnKeys[] = {"attention_bias"};
 
 Result<ModelSpec> glm4_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = 2;
   defaults.head_dim = 128;
@@ -43,10 +45,8 @@ constexpr NamePair kLayer[] = {
     {"post_attention_norm", "post_self_attn_layernorm"},
     {"post_feed_forward_norm", "post_mlp_layernorm"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"rotary_emb.inv_freq", "lm_head.weight"};
 
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kHfSurplus}; }
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 // GLM-4.5 and 4.6: half of each head rotates, norms on q and k where the config says so, DeepSeek-V3's router.
 // Reference: transformers models/glm4_moe.
+#include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
 
 namespace headrace {
@@ -14,7 +15,7 @@ constexpr std::string_view kOwnKeys[] = {
 };
 
 Result<ModelSpec> glm4_moe_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = 8;
   defaults.max_position_embeddings = 131072;

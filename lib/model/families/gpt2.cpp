@@ -1,6 +1,7 @@
 // GPT-2: learned positions, layer norms, biases everywhere; matrices are stored transposed, q, k and v in one. Reference:
 // transformers models/gpt2.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -14,7 +15,7 @@ constexpr std::string_view kOwnKeys[] = {
     "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"};
 
 Result<ModelSpec> gpt2_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("scale_attn_by_inverse_layer_idx", false));
   HEADRACE_RETURN_IF_ERROR(config.only("scale_attn_weights", true));
   DenseDefaults defaults;

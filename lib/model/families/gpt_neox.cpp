@@ -1,6 +1,7 @@
 // GPT-NeoX and Pythia: attention and feed-forward side by side, each behind a layer norm of its own (or one after the
 // other), of each head a part rotates, q, k and v lie head by head in one tensor. Reference: transformers models/gpt_neox.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -12,7 +13,7 @@ constexpr std::string_view kOwnKeys[] = {"layer_norm_eps",      "use_parallel_re
                                          "hidden_dropout_prob", "type_vocab_size"};
 
 Result<ModelSpec> gpt_neox_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = -1;
   defaults.max_position_embeddings = 2048;

@@ -1,6 +1,8 @@
 // gpt-oss: windows on every other layer, a learned sink in each head's softmax, experts with biases and a clamped
 // activation. Reference: transformers models/gpt_oss.
+#include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -28,7 +30,7 @@ void set_common(ModelSpec& spec, MixtureOfExperts& moe) {
 }
 
 Result<ModelSpec> gpt_oss_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("attention_bias", true));
   HEADRACE_RETURN_IF_ERROR(config.only("hidden_act", "silu"));
   HEADRACE_RETURN_IF_ERROR(config.only("swiglu_alpha", 1.702));
@@ -106,9 +108,7 @@ constexpr NamePair kHfLayer[] = {
     {"experts.*.down_proj.weight", "mlp.experts.down_proj", kTransposed},
     {"experts.*.down_proj.bias", "mlp.experts.down_proj_bias"},
 };
-constexpr NamePair kHfTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kHfIgnored[] = {"lm_head.weight"};
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTop, {}, kHfIgnored}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTopNames, {}, kTiedHead}; }
 
 constexpr NamePair kGgufLayer[] = {
     {"q_proj", "attn_q"},
@@ -123,8 +123,7 @@ constexpr NamePair kGgufLayer[] = {
     {"experts.*.up_proj", "ffn_up_exps"},
     {"experts.*.down_proj", "ffn_down_exps"},
 };
-constexpr NamePair kGgufTop[] = {{"embed", "token_embd"}, {"final_norm", "output_norm"}, {"lm_head", "output"}};
-WeightNaming gguf_names() { return {"blk.", kGgufLayer, kGgufTop, {}, {}}; }
+WeightNaming gguf_names() { return {"blk.", kGgufLayer, kGgufTopNames, {}, {}}; }
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // Granite 3 (dense): Llama with factors on embeddings, scores, residuals and logits. Reference: transformers
 // models/granite.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -25,7 +26,7 @@ Status set_factors(ModelSpec& spec, double attention, double residual, double em
 }
 
 Result<ModelSpec> granite_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = -1;
   defaults.max_position_embeddings = 2048;

@@ -1,6 +1,8 @@
 // Hunyuan (dense): Llama whose heads of q and k are normalised after the rotation. Its "dynamic" rope type is a fixed other
 // theta. Reference: transformers models/hunyuan_v1_dense.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -9,7 +11,7 @@ namespace {
 constexpr std::string_view kOwnKeys[] = {"attention_bias", "eod_token_id", "attention_head_dim", "use_qk_norm"};
 
 Result<ModelSpec> hunyuan_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("use_qk_norm", true));
   DenseDefaults defaults;
   defaults.num_kv_heads = -1;
@@ -40,10 +42,8 @@ constexpr NamePair kLayer[] = {
     {"attention_norm", "input_layernorm"},
     {"feed_forward_norm", "post_attention_layernorm"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"rotary_emb.inv_freq", "lm_head.weight"};
 
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kHfSurplus}; }
 
 }  // namespace
 

@@ -1,6 +1,8 @@
 // Hunyuan 3: Qwen3's attention, sigmoid scores with a correction and a shared expert.
 // Reference: transformers models/hy_v3.
+#include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -22,7 +24,7 @@ MixtureOfExperts router_of_family() {
 }
 
 Result<ModelSpec> hy_v3_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("mlp_bias", false));
   DenseDefaults defaults;
   defaults.num_kv_heads = 8;
@@ -88,9 +90,7 @@ constexpr NamePair kHfLayer[] = {
     {"shared.up_proj", "mlp.shared_mlp.up_proj"},
     {"shared.down_proj", "mlp.shared_mlp.down_proj"},
 };
-constexpr NamePair kHfTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kHfIgnored[] = {"lm_head.weight"};
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTop, {}, kHfIgnored, true}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTopNames, {}, kTiedHead, true}; }
 
 }  // namespace
 

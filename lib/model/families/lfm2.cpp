@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "model/families/recurrent_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -113,7 +114,6 @@ constexpr NamePair kHfLayer[] = {
 };
 constexpr NamePair kHfTop[] = {
     {"embed", "model.embed_tokens"}, {"final_norm", "model.embedding_norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"lm_head.weight"};
 
 constexpr NamePair kGgufLayer[] = {
     {"q_proj", "attn_q"},
@@ -135,7 +135,7 @@ constexpr NamePair kGgufLayer[] = {
 };
 constexpr NamePair kGgufTop[] = {{"embed", "token_embd"}, {"final_norm", "token_embd_norm"}, {"lm_head", "output"}};
 
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTop, {}, kIgnored}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTop, {}, kTiedHead}; }
 WeightNaming gguf_names() { return {"blk.", kGgufLayer, kGgufTop, {}, {}}; }
 
 }  // namespace

@@ -3,7 +3,9 @@
 // Reference: transformers models/llama4.
 #include <algorithm>
 
+#include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -79,7 +81,7 @@ MixtureOfExperts router_of_family() {
 }
 
 Result<ModelSpec> llama4_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = 8;
   defaults.head_dim = 128;
@@ -157,9 +159,7 @@ constexpr NamePair kLayer[] = {
     {"shared.up_proj", "feed_forward.shared_expert.up_proj"},
     {"shared.down_proj", "feed_forward.shared_expert.down_proj"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"lm_head.weight"};
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kTiedHead}; }
 
 }  // namespace
 

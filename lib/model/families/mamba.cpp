@@ -1,5 +1,6 @@
 // Mamba and Mamba-2. Reference: transformers models/mamba, models/mamba2.
 #include "model/families/recurrent_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -99,7 +100,6 @@ constexpr NamePair kMamba2Layer[] = {
 };
 constexpr NamePair kHfTop[] = {
     {"embed", "backbone.embeddings"}, {"final_norm", "backbone.norm_f"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"lm_head.weight"};
 
 constexpr NamePair kGgufLayer[] = {
     {"mixer_x", "ssm_in"},    {"mixer_z", "ssm_in"},
@@ -110,11 +110,10 @@ constexpr NamePair kGgufLayer[] = {
     {"skip", "ssm_d"},        {"mixer_norm", "ssm_norm"},
     {"mixer_out", "ssm_out"}, {"attention_norm", "attn_norm"},
 };
-constexpr NamePair kGgufTop[] = {{"embed", "token_embd"}, {"final_norm", "output_norm"}, {"lm_head", "output"}};
 
-WeightNaming mamba_names(const TensorFile&) { return {"backbone.layers.", kMambaLayer, kHfTop, {}, kIgnored}; }
-WeightNaming mamba2_names(const TensorFile&) { return {"backbone.layers.", kMamba2Layer, kHfTop, {}, kIgnored}; }
-WeightNaming gguf_names() { return {"blk.", kGgufLayer, kGgufTop, {}, {}}; }
+WeightNaming mamba_names(const TensorFile&) { return {"backbone.layers.", kMambaLayer, kHfTop, {}, kTiedHead}; }
+WeightNaming mamba2_names(const TensorFile&) { return {"backbone.layers.", kMamba2Layer, kHfTop, {}, kTiedHead}; }
+WeightNaming gguf_names() { return {"blk.", kGgufLayer, kGgufTopNames, {}, {}}; }
 
 }  // namespace
 

@@ -1,6 +1,8 @@
 // MiMo-V2-Flash: windowed layers with sinks and twice the KV heads, values narrower than keys, part of each head
 // rotates, DeepSeek-V3's router without shared experts. Reference: transformers models/mimo_v2_flash.
+#include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -35,7 +37,7 @@ Result<RopeSpec> read_layer_rope(const ConfigReader& ropes, const char* type, do
 }
 
 Result<ModelSpec> mimo_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = 4;
   defaults.head_dim = 192;
@@ -90,9 +92,7 @@ constexpr NamePair kLayer[] = {
     {"experts.*.up_proj", "mlp.experts.*.up_proj"},
     {"experts.*.down_proj", "mlp.experts.*.down_proj"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"lm_head.weight"};
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kTiedHead}; }
 
 }  // namespace
 

@@ -1,6 +1,8 @@
 // MiniMax-M2: norms over all heads of q and of k, part of each head rotates, sigmoid scores with a correction.
 // Reference: transformers models/minimax_m2.
+#include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -42,7 +44,7 @@ Status refuse_other_values(const ConfigReader& config) {
 }
 
 Result<ModelSpec> minimax_m2_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(refuse_other_values(config));
   DenseDefaults defaults;
   defaults.num_kv_heads = 8;
@@ -89,10 +91,8 @@ constexpr NamePair kLayer[] = {
     {"experts.*.up_proj", "block_sparse_moe.experts.*.w3"},
     {"experts.*.down_proj", "block_sparse_moe.experts.*.w2"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"lm_head.weight"};
 
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kTiedHead}; }
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // Ministral 3: Mistral with YaRN, whose queries grow with the position beyond the original length. Reference: transformers
 // models/ministral3.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -18,7 +19,7 @@ void set_position_scale(ModelSpec& spec, double scale, double length) {
 }
 
 Result<ModelSpec> ministral3_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = 8;
   defaults.head_dim = 128;

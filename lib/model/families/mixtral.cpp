@@ -1,6 +1,8 @@
 // Mixtral: Mistral's attention, and eight experts of which a row visits two. In GGUF it goes by llama's name
 // (llama.cpp of this folder). Reference: transformers models/mixtral.
+#include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -9,7 +11,7 @@ namespace {
 constexpr std::string_view kOwnKeys[] = {"num_local_experts", "num_experts_per_tok", "sliding_window"};
 
 Result<ModelSpec> mixtral_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = 8;
   defaults.max_position_embeddings = 4096 * 32;
@@ -49,10 +51,8 @@ constexpr NamePair kLayer[] = {
     {"experts.*.up_proj", "block_sparse_moe.experts.*.w3"},
     {"experts.*.down_proj", "block_sparse_moe.experts.*.w2"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"rotary_emb.inv_freq", "lm_head.weight"};
 
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kHfSurplus}; }
 
 }  // namespace
 

@@ -2,59 +2,11 @@
 
 #include <algorithm>
 
+#include "model/families/tensor_names.h"
+
 namespace headrace {
 
 namespace {
-
-// What every decoder has, and read_dense_config, read_rope and the registry read or refuse.
-constexpr std::string_view kDecoderKeys[] = {
-    "architectures",
-    "model_type",
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "hidden_act",
-    "max_position_embeddings",
-    "rms_norm_eps",
-    "rope_parameters",
-    "rope_theta",
-    "rope_scaling",
-    "partial_rotary_factor",
-    "original_max_position_embeddings",
-    "tie_word_embeddings",
-    "bos_token_id",
-    "eos_token_id",
-    "quantization_config",
-    // Of training alone: dropout, losses, noise, initialisation.
-    "attention_dropout",
-    "hidden_dropout",
-    "router_aux_loss_coef",
-    "output_router_logits",
-    "router_jitter_noise",
-    "aux_loss_alpha",
-    "seq_aux",
-    "initializer_range",
-    "moe_aux_loss_coeff",
-    // Of how the file was made or is run, not of what it computes.
-    "_name_or_path",
-    "auto_map",
-    "dtype",
-    "torch_dtype",
-    "transformers_version",
-    "use_cache",
-    "pad_token_id",
-    "pretraining_tp",
-    "ep_size",
-    // Extra layers that predict tokens further ahead; the decoder does without them.
-    "num_nextn_predict_layers",
-    "num_mtp_layers",
-    "mtp_num_layers",
-    "use_mtp",
-};
 
 constexpr std::string_view kGgufKeys[] = {
     "expert_feed_forward_length", "expert_shared_feed_forward_length",
@@ -69,10 +21,6 @@ constexpr int64_t kMaxExperts = int64_t{1} << 14;
 constexpr int64_t kMaxSize = int64_t{1} << 22;
 
 }  // namespace
-
-Status check_moe_keys(const ConfigReader& config, std::span<const std::string_view> own) {
-  return config.check_known(kDecoderKeys, own);
-}
 
 void set_experts(ModelSpec& spec, const MixtureOfExperts& experts, const std::function<bool(size_t layer)>& sparse) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
@@ -199,8 +147,6 @@ constexpr NamePair kHfLayer[] = {
     {"shared.up_proj", "mlp.shared_experts.up_proj"},
     {"shared.down_proj", "mlp.shared_experts.down_proj"},
 };
-constexpr NamePair kHfTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kHfIgnored[] = {"rotary_emb.inv_freq", "lm_head.weight"};
 
 constexpr NamePair kGgufLayer[] = {
     {"q_proj", "attn_q"},
@@ -230,11 +176,10 @@ constexpr NamePair kGgufLayer[] = {
     {"shared.down_proj", "ffn_down_shexp"},
     {"shared.router", "ffn_gate_inp_shexp"},
 };
-constexpr NamePair kGgufTop[] = {{"embed", "token_embd"}, {"final_norm", "output_norm"}, {"lm_head", "output"}};
 constexpr std::string_view kGgufIgnored[] = {"rope_freqs.weight"};
 }  // namespace
 
-WeightNaming moe_hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTop, {}, kHfIgnored, true}; }
-WeightNaming moe_gguf_names() { return {"blk.", kGgufLayer, kGgufTop, {}, kGgufIgnored}; }
+WeightNaming moe_hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTopNames, {}, kHfSurplus, true}; }
+WeightNaming moe_gguf_names() { return {"blk.", kGgufLayer, kGgufTopNames, {}, kGgufIgnored}; }
 
 }  // namespace headrace

@@ -9,10 +9,6 @@
 
 namespace headrace {
 
-// Refuses keys of config.json that neither dense decoders nor `own` know. Keys that say nothing about the computation
-// are let pass.
-Status check_moe_keys(const ConfigReader& config, std::span<const std::string_view> own);
-
 // The layers that `sparse` names get the experts; their activation is that of the dense layers.
 void set_experts(ModelSpec& spec, const MixtureOfExperts& experts, const std::function<bool(size_t layer)>& sparse);
 

@@ -1,6 +1,7 @@
 // Nemotron and Minitron (dense): layer norms whose weights are stored minus one, a feed-forward of squared ReLUs without a
 // gate, half of each head rotates. Reference: transformers models/nemotron.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -9,7 +10,7 @@ namespace {
 constexpr std::string_view kOwnKeys[] = {"norm_eps", "attention_bias", "mlp_bias"};
 
 Result<ModelSpec> nemotron_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = -1;
   defaults.max_position_embeddings = 4096;

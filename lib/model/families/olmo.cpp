@@ -1,6 +1,7 @@
 // OLMo 2 and OLMo 3: norms after the blocks instead of before them, and over all heads of q and of k. OLMo 3 has windows
 // on three of four layers, which rotate without the scaling of the others. Reference: transformers models/olmo2, olmo3.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -20,7 +21,7 @@ void set_norms(ModelSpec& spec) {
 }
 
 Result<ModelSpec> read_olmo(const ConfigReader& config) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = -1;
   defaults.max_position_embeddings = 2048;

@@ -1,6 +1,7 @@
 // Phi-1, Phi-1.5 and Phi-2: attention and feed-forward side by side behind one layer norm, biases everywhere, of each head
 // a part rotates. Reference: transformers models/phi.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -23,7 +24,7 @@ void set_blocks(ModelSpec& spec) {
 }
 
 Result<ModelSpec> phi_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("qk_layernorm", false));
   HEADRACE_RETURN_IF_ERROR(config.only("tie_word_embeddings", false));
   DenseDefaults defaults;

@@ -1,6 +1,8 @@
 // Phi-3 and Phi-4-mini: Llama with q, k and v in one tensor, gate and up in another, and LongRoPE: short and long
 // sequences rotate differently. Reference: transformers models/phi3.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -9,7 +11,7 @@ namespace {
 constexpr std::string_view kOwnKeys[] = {"sliding_window", "attention_bias", "resid_pdrop", "embd_pdrop", "mlp_bias"};
 
 Result<ModelSpec> phi3_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("attention_bias", false));
   HEADRACE_RETURN_IF_ERROR(config.only("mlp_bias", false));
   DenseDefaults defaults;
@@ -101,10 +103,8 @@ constexpr NamePair kLayer[] = {
     {"attention_norm", "input_layernorm"},
     {"feed_forward_norm", "post_attention_layernorm"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"rotary_emb.inv_freq", "lm_head.weight"};
 
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kHfSurplus}; }
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 
 #include "model/families/moe_decoder.h"
 #include "model/families/recurrent_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -133,8 +134,6 @@ constexpr NamePair kLayer[] = {
     {"attention_norm", "input_layernorm"},
     {"feed_forward_norm", "post_attention_layernorm"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"lm_head.weight"};
 
 constexpr NamePair kNextLayer[] = {
     {"q_proj", "self_attn.q_proj", TensorForm::kRows, true},
@@ -170,8 +169,8 @@ constexpr NamePair kNextLayer[] = {
     {"feed_forward_norm", "post_attention_layernorm"},
 };
 
-WeightNaming names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
-WeightNaming next_names(const TensorFile&) { return {"model.layers.", kNextLayer, kTop, {}, kIgnored}; }
+WeightNaming names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kTiedHead}; }
+WeightNaming next_names(const TensorFile&) { return {"model.layers.", kNextLayer, kHfTopNames, {}, kTiedHead}; }
 
 }  // namespace
 

@@ -2,8 +2,10 @@
 // Reference: transformers models/qwen2_moe, models/qwen3_moe.
 #include <algorithm>
 
+#include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
 #include "model/families/qwen.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -39,7 +41,7 @@ constexpr std::string_view kQwen2Keys[] = {
 };
 
 Result<ModelSpec> qwen2_moe_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kQwen2Keys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kQwen2Keys));
   HEADRACE_RETURN_IF_ERROR(config.only("use_sliding_window", false));
   DenseDefaults defaults;
   defaults.max_position_embeddings = 32768;
@@ -65,7 +67,7 @@ constexpr std::string_view kQwen3Keys[] = {
 };
 
 Result<ModelSpec> qwen3_moe_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kQwen3Keys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kQwen3Keys));
   HEADRACE_RETURN_IF_ERROR(config.only("use_sliding_window", false));
   DenseDefaults defaults;
   defaults.max_position_embeddings = 32768;
@@ -117,10 +119,8 @@ constexpr NamePair kLayer[] = {
     {"shared.down_proj", "mlp.shared_expert.down_proj"},
     {"shared.router", "mlp.shared_expert_gate"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"rotary_emb.inv_freq", "lm_head.weight"};
 
-WeightNaming qwen2_moe_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+WeightNaming qwen2_moe_names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kHfSurplus}; }
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // Seed-OSS: Llama with biases on q, k and v, and a head_dim of its own. Reference: transformers models/seed_oss. In GGUF
 // the norm before the feed-forward goes by the name of a norm after attention.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -9,7 +10,7 @@ namespace {
 constexpr std::string_view kOwnKeys[] = {"attention_bias", "attention_out_bias", "mlp_bias", "residual_dropout"};
 
 Result<ModelSpec> seed_oss_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = 8;
   defaults.head_dim = 128;

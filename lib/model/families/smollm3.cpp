@@ -2,7 +2,8 @@
 // transformers models/smollm3.
 #include <algorithm>
 
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -24,7 +25,7 @@ std::vector<bool> all_but_each(int64_t interval, size_t num_layers) {
 }
 
 Result<ModelSpec> smollm3_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("use_sliding_window", false));
   DenseDefaults defaults;
   defaults.num_kv_heads = 4;

@@ -1,6 +1,7 @@
 // StableLM 2: Llama with layer norms, of whose heads a quarter rotates; or with both blocks behind one norm. Reference:
 // transformers models/stablelm.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
 
 namespace headrace {
 
@@ -20,7 +21,7 @@ void set_blocks(ModelSpec& spec, bool parallel) {
 }
 
 Result<ModelSpec> stablelm_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("qk_layernorm", false));
   DenseDefaults defaults;
   defaults.num_kv_heads = 32;

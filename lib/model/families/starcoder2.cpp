@@ -1,6 +1,8 @@
 // StarCoder2: layer norms, biases everywhere, a feed-forward without a gate. GGUF does not keep its window. Reference:
 // transformers models/starcoder2.
-#include "model/families/moe_decoder.h"
+#include "model/families/config_keys.h"
+#include "model/families/dense_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -19,7 +21,7 @@ void set_blocks(ModelSpec& spec) {
 }
 
 Result<ModelSpec> starcoder2_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_moe_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("mlp_type", "default"));
   HEADRACE_RETURN_IF_ERROR(config.only("norm_type", "layer_norm"));
   DenseDefaults defaults;
@@ -62,10 +64,8 @@ constexpr NamePair kLayer[] = {
     {"attention_norm", "input_layernorm"},
     {"feed_forward_norm", "post_attention_layernorm"},
 };
-constexpr NamePair kTop[] = {{"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kIgnored[] = {"rotary_emb.inv_freq", "lm_head.weight"};
 
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kTop, {}, kIgnored}; }
+WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kHfSurplus}; }
 
 }  // namespace
 

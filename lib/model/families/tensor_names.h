@@ -1,0 +1,20 @@
+// Names of the tensors around the layers that most files agree on.
+#pragma once
+
+#include <string_view>
+
+#include "model/weight_names.h"
+
+namespace headrace {
+
+inline constexpr NamePair kHfTopNames[] = {
+    {"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
+inline constexpr NamePair kGgufTopNames[] = {
+    {"embed", "token_embd"}, {"final_norm", "output_norm"}, {"lm_head", "output"}};
+
+// Suffixes of tensors to leave alone: a copy of the embeddings where the head is tied to them, and, in old checkpoints,
+// frequencies stored beside the parameters they follow from.
+inline constexpr std::string_view kTiedHead[] = {"lm_head.weight"};
+inline constexpr std::string_view kHfSurplus[] = {"rotary_emb.inv_freq", "lm_head.weight"};
+
+}  // namespace headrace
