@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/session.h"
-#include "sampling/sampler.h"
+#include "ops/reference_backend.h"
 
 namespace headrace::engine {
 
@@ -28,12 +28,7 @@ bool EngineModel::shed_idle_session(const KvCache& kv_cache) const {
   return std::any_of(candidates.begin(), candidates.end(), [](const auto& session) { return session->shed(); });
 }
 
-void StepExecutor::logit_stats(const LogitStatsParams& params) {
-  const auto size = static_cast<size_t>(params.vocab_size);
-  for (int64_t row = 0; row < params.num_rows; ++row) {
-    params.out[row] = headrace::logit_stats({params.logits + row * params.vocab_size, size});
-  }
-}
+void StepExecutor::logit_stats(const LogitStatsParams& params) { reference_logit_stats(params); }
 
 Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options) {
   constexpr int64_t kDefaultTokens = 4096;

@@ -172,25 +172,27 @@ class ReferenceBackend final : public Backend {
   void decay_gates(const DecayGatesParams& p) override { reference_decay_gates(p); }
   void group_norm(const GroupNormParams& p) override { reference_group_norm(p); }
 
-  void logit_stats(const LogitStatsParams& p) override {
-    for (int64_t row = 0; row < p.num_rows; ++row) {
-      const std::span<const float> logits(p.logits + row * p.vocab_size, static_cast<size_t>(p.vocab_size));
-      LogitStats& out = p.out[row];
-      out = {-std::numeric_limits<float>::infinity(), 0, 0.0f};
-      bool nan = false;
-      for (size_t id = 0; id < logits.size(); ++id) {
-        nan |= std::isnan(logits[id]);
-        if (logits[id] > out.max) out.max = logits[out.argmax = static_cast<int32_t>(id)];
-      }
-      double sum = 0.0;
-      for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - out.max);
-      const bool valid = !nan && std::isfinite(out.max);
-      out.log_sum = valid ? static_cast<float>(std::log(sum)) : std::numeric_limits<float>::quiet_NaN();
-    }
-  }
+  void logit_stats(const LogitStatsParams& p) override { reference_logit_stats(p); }
 };
 
 }  // namespace
+
+void reference_logit_stats(const LogitStatsParams& p) {
+  for (int64_t row = 0; row < p.num_rows; ++row) {
+    const std::span<const float> logits(p.logits + row * p.vocab_size, static_cast<size_t>(p.vocab_size));
+    LogitStats& out = p.out[row];
+    out = {-std::numeric_limits<float>::infinity(), 0, 0.0f};
+    bool nan = false;
+    for (size_t id = 0; id < logits.size(); ++id) {
+      nan |= std::isnan(logits[id]);
+      if (logits[id] > out.max) out.max = logits[out.argmax = static_cast<int32_t>(id)];
+    }
+    double sum = 0.0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - out.max);
+    const bool valid = !nan && std::isfinite(out.max);
+    out.log_sum = valid ? static_cast<float>(std::log(sum)) : std::numeric_limits<float>::quiet_NaN();
+  }
+}
 
 void reference_gated_activation(const GatedActivationParams& p) {
   const bool clamped = p.activation == Activation::kClampedSwish;

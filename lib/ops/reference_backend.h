@@ -22,5 +22,6 @@ void reference_selective_scan(const SelectiveScanParams& params);
 void reference_linear_recurrence(const LinearRecurrenceParams& params);
 void reference_decay_gates(const DecayGatesParams& params);
 void reference_group_norm(const GroupNormParams& params);
+void reference_logit_stats(const LogitStatsParams& params);
 
 }  // namespace headrace

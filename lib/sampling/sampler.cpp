@@ -345,13 +345,4 @@ Result<SampledToken> score_token(std::span<const float> logits, const LogitStats
                       top_logprobs(logits, distribution, num_logprobs)};
 }
 
-LogitStats logit_stats(std::span<const float> logits) {
-  const auto max = highest(logits);
-  if (!max.ok()) return {0.0f, 0, std::numeric_limits<float>::quiet_NaN()};
-  double sum = 0;
-  visit_weights(logits, *max, 1.0, [&](size_t, std::span<const double> weights) { sum += sum_of(weights); });
-  const auto argmax = std::ranges::find(logits, *max) - logits.begin();
-  return {*max, static_cast<int32_t>(argmax), static_cast<float>(std::log(sum))};
-}
-
 }  // namespace headrace

@@ -85,7 +85,4 @@ class Sampler {
 Result<SampledToken> score_token(std::span<const float> logits, const LogitStats& stats, int32_t token_id,
                                  int32_t num_logprobs);
 
-// The stats of one row in double precision, for where no backend is at hand.
-LogitStats logit_stats(std::span<const float> logits);
-
 }  // namespace headrace

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "engine/toy_engine.h"
+#include "unit/logit_stats.h"
 
 using namespace headrace;
 using namespace headrace::engine;
@@ -156,7 +157,7 @@ TEST_CASE("prompt logprobs are those of the definition, however the prompt is cu
   std::vector<float> row(kVocabSize);
   for (size_t i = 1; i < prompt.size(); ++i) {
     endless_logits({prompt.data(), i}, row);
-    expected.push_back(score_token(row, logit_stats(row), prompt[i], 0)->logprob);
+    expected.push_back(score_token(row, test::logit_stats(row), prompt[i], 0)->logprob);
   }
   Toy toy;
   for (const int32_t budget : {1, 7, 64, 512}) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "engine/toy_engine.h"
+#include "unit/logit_stats.h"
 
 using namespace headrace;
 using namespace headrace::engine;
@@ -357,7 +358,7 @@ TEST_CASE("prompt logprobs on a session score the request's own part") {
   const auto whole = joined(past, own);
   for (size_t i = 0; i < own.size(); ++i) {
     endless_logits({whole.data(), past.size() + i}, row);
-    CHECK(result.prompts[0].logprobs[i] == score_token(row, logit_stats(row), own[i], 0)->logprob);
+    CHECK(result.prompts[0].logprobs[i] == score_token(row, test::logit_stats(row), own[i], 0)->logprob);
   }
   CHECK(result.only().usage.cached_tokens == 39);  // the row that scores the first own token is computed again
 }

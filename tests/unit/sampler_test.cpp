@@ -9,6 +9,7 @@
 #include <set>
 
 #include "sampling/selection.h"
+#include "unit/logit_stats.h"
 
 namespace headrace {
 namespace {
@@ -27,7 +28,7 @@ std::vector<float> random_logits(size_t size, uint32_t seed, float step) {
 
 SampledToken sample(const SamplingParams& params, std::vector<float> logits, uint32_t sample_index = 0,
                     uint64_t position = 0, const TokenHistory& history = {}, std::vector<int32_t> banned = {}) {
-  const auto token = Sampler(params).sample(logits, logit_stats(logits), history, banned, sample_index, position);
+  const auto token = Sampler(params).sample(logits, test::logit_stats(logits), history, banned, sample_index, position);
   REQUIRE(token.ok());
   return *token;
 }
@@ -328,19 +329,19 @@ TEST_CASE("Log probabilities are the model's own") {
     CHECK(token.top_logprobs[i].token_id == order[i]);
     CHECK(token.top_logprobs[i].logprob == Approx(logits[static_cast<size_t>(order[i])] - lse).margin(5e-7));
   }
-  const auto score = score_token(logits, logit_stats(logits), 2, 128);
+  const auto score = score_token(logits, test::logit_stats(logits), 2, 128);
   REQUIRE(score.ok());
   CHECK(score->logprob == Approx(2.0 - lse).margin(5e-7));
   REQUIRE(score->top_logprobs.size() == 5);
   CHECK(score->top_logprobs[4].token_id == 4);
   CHECK(score->top_logprobs[4].logprob == -kInf);
-  CHECK(score_token(logits, logit_stats(logits), 2, 0)->top_logprobs.empty());
+  CHECK(score_token(logits, test::logit_stats(logits), 2, 0)->top_logprobs.empty());
 }
 
 TEST_CASE("Logits without a distribution are errors") {
   SamplingParams params;
   const auto fails = [&](std::vector<float> logits, std::vector<int32_t> banned = {}) {
-    const auto token = Sampler(params).sample(logits, logit_stats(logits), {}, banned, 0, 0);
+    const auto token = Sampler(params).sample(logits, test::logit_stats(logits), {}, banned, 0, 0);
     return !token.ok() && token.status().code() == StatusCode::kInvalidArgument && token.status().place() == "logits";
   };
   for (const float temperature : {0.0f, 1.0f}) {
@@ -353,9 +354,10 @@ TEST_CASE("Logits without a distribution are errors") {
     CHECK(fails({1.0f, -kInf}, {0}));
     CHECK_FALSE(fails({1.0f, -kInf}, {1}));
   }
-  CHECK_FALSE(score_token(std::vector<float>{1.0f, kNaN}, logit_stats(std::vector<float>{1.0f, kNaN}), 0, 0).ok());
-  CHECK_FALSE(score_token(std::vector<float>{1.0f}, logit_stats(std::vector<float>{1.0f}), 1, 0).ok());
-  CHECK_FALSE(score_token(std::vector<float>{1.0f}, logit_stats(std::vector<float>{1.0f}), -1, 0).ok());
+  CHECK_FALSE(
+      score_token(std::vector<float>{1.0f, kNaN}, test::logit_stats(std::vector<float>{1.0f, kNaN}), 0, 0).ok());
+  CHECK_FALSE(score_token(std::vector<float>{1.0f}, test::logit_stats(std::vector<float>{1.0f}), 1, 0).ok());
+  CHECK_FALSE(score_token(std::vector<float>{1.0f}, test::logit_stats(std::vector<float>{1.0f}), -1, 0).ok());
 }
 
 TEST_CASE("Every field is validated and named") {
