@@ -50,18 +50,6 @@ struct ChunkSource {
 
 HEADRACE_INLINE void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
-// Widest number of panels for a number of rows: enough independent sums to hide the latency of one addition, few
-// enough that sums, operands and a broadcast stay in registers.
-constexpr int widest_panels(int rows) {
-#if HEADRACE_ISA_LEVEL == 2
-  return rows == 1 ? 8 : rows <= 6 ? 4 : 2;
-#elif HEADRACE_ISA_LEVEL == 1
-  return rows == 1 ? 4 : rows == 2 ? 2 : 1;
-#else
-  return rows == 1 ? 2 : 1;
-#endif
-}
-
 // scores[r * kChunk + panel * 16 + lane] = sum over d of q[d * kTileRows + r] * key[d], for kPanels tiles of keys.
 template <int32_t kType, bool kAhead, int kRows, int kPanels>
 void score_panels(const ChunkSource& keys, int first, const float* q, int32_t depth, float* scores) {

@@ -12,18 +12,6 @@ HEADRACE_INLINE V16 load_panel(const void* w, int64_t element) {
   if constexpr (kType == PanelType::kBF16) return load_bf16(static_cast<const uint16_t*>(w) + element);
 }
 
-// Panels at once for a number of rows: enough independent sums to hide the latency of one addition, few enough to
-// stay in registers.
-constexpr int widest(int rows) {
-#if HEADRACE_ISA_LEVEL == 2
-  return rows == 1 ? 8 : rows <= 6 ? 4 : 2;
-#elif HEADRACE_ISA_LEVEL == 1
-  return rows == 1 ? 4 : rows == 2 ? 2 : 1;
-#else
-  return rows == 1 ? 2 : 1;
-#endif
-}
-
 template <PanelType kType, int kRows, int kPanels>
 void multiply(const MatmulTile& t, int first_panel) {
   const int64_t first = first_panel * t.panel_stride;
@@ -65,7 +53,7 @@ void multiply(const MatmulTile& t, int first_panel) {
 template <PanelType kType, int kRows>
 void multiply_rows(const MatmulTile& t) {
   int panel = 0;
-  constexpr int kWidest = widest(kRows);
+  constexpr int kWidest = widest_panels(kRows);
   if constexpr (kWidest >= 8) {
     for (; panel + 8 <= t.panels; panel += 8) multiply<kType, kRows, 8>(t, panel);
   }

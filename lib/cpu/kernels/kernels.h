@@ -15,6 +15,18 @@ constexpr int kTileRows = 2;
 #endif
 static_assert(kTileRows <= kMostTileRows);
 
+// Widest number of panels for a number of rows: enough independent sums to hide the latency of one addition, few
+// enough that sums, operands and a broadcast stay in registers.
+constexpr int widest_panels(int rows) {
+#if HEADRACE_ISA_LEVEL == 2
+  return rows == 1 ? 8 : rows <= 6 ? 4 : 2;
+#elif HEADRACE_ISA_LEVEL == 1
+  return rows == 1 ? 4 : rows == 2 ? 2 : 1;
+#else
+  return rows == 1 ? 2 : 1;
+#endif
+}
+
 void matmul_tile(PanelType type, const MatmulTile& tile);
 void widen(PanelType type, const void* src, float* dst, int64_t count);
 void rms_norm_row(const float* x, const float* weight, int64_t size, float eps, float weight_offset, float* out);

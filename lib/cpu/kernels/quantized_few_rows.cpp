@@ -6,9 +6,9 @@ namespace headrace::HEADRACE_ISA_NAMESPACE {
 namespace {
 
 // Vectors of a tile: with two strips' lanes in one pass every line of the weights is touched once.
-constexpr int tile_vectors(int rows) {
+constexpr int tile_vectors([[maybe_unused]] int rows) {
 #if HEADRACE_ISA_LEVEL == 2
-  return rows > 0 ? 2 : 0;
+  return 2;
 #else
   return rows == 1 ? 2 : 1;
 #endif
