@@ -65,24 +65,6 @@ double seconds_of(int num_threads, const Task& task) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-double read_rate(const RooflineKernels& kernels, int num_threads) {
-  constexpr size_t kBytes = size_t{256} << 20;
-  constexpr int kPasses = 7;
-  std::vector<std::unique_ptr<Buffer>> buffers;
-  for (int thread = 0; thread < num_threads; ++thread) buffers.push_back(std::make_unique<Buffer>(kBytes));
-  std::atomic<bool> right{true};
-  double best = 0;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const double seconds = seconds_of(num_threads, [&](int thread) {
-      // The sum is compared so that the reads cannot be left out.
-      if (kernels.read(buffers[static_cast<size_t>(thread)]->data(), kBytes) != kBytes / sizeof(uint64_t))
-        right = false;
-    });
-    best = std::max(best, static_cast<double>(kBytes) * num_threads / seconds);
-  }
-  return right ? best : 0;
-}
-
 // multiply(rounds) on every thread; per second, all together.
 template <class Multiply>
 double multiply_rate(int num_threads, uint64_t per_round, const Multiply& multiply) {
@@ -98,10 +80,38 @@ double multiply_rate(int num_threads, uint64_t per_round, const Multiply& multip
 
 }  // namespace
 
+struct ReadProbe::Impl {
+  static constexpr size_t kBytes = size_t{256} << 20;  // of each thread
+  const RooflineKernels& kernels;
+  std::vector<std::unique_ptr<Buffer>> buffers;
+};
+
+ReadProbe::ReadProbe(const std::string& isa, int num_threads) : impl_(new Impl{kernels_of(isa), {}}) {
+  for (int thread = 0; thread < num_threads; ++thread) {
+    impl_->buffers.push_back(std::make_unique<Buffer>(Impl::kBytes));
+  }
+}
+
+ReadProbe::~ReadProbe() = default;
+
+double ReadProbe::pass() const {
+  const int num_threads = static_cast<int>(impl_->buffers.size());
+  std::atomic<bool> right{true};
+  const double seconds = seconds_of(num_threads, [&](int thread) {
+    // The sum is compared so that the reads cannot be left out.
+    const uint64_t sum = impl_->kernels.read(impl_->buffers[static_cast<size_t>(thread)]->data(), Impl::kBytes);
+    if (sum != Impl::kBytes / sizeof(uint64_t)) right = false;
+  });
+  return right ? static_cast<double>(Impl::kBytes) * num_threads / seconds : 0;
+}
+
 Roofline measure_roofline(const std::string& isa, int num_threads) {
   const RooflineKernels& kernels = kernels_of(isa);
   Roofline roofline;
-  roofline.read_bytes_per_second = read_rate(kernels, num_threads);
+  const ReadProbe probe(isa, num_threads);
+  for (int pass = 0; pass < 7; ++pass) {
+    roofline.read_bytes_per_second = std::max(roofline.read_bytes_per_second, probe.pass());
+  }
   roofline.int8_multiply_adds_per_second =
       multiply_rate(num_threads, kernels.int8_multiply_adds, kernels.multiply_int8);
   roofline.float_multiply_adds_per_second =

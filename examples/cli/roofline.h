@@ -1,6 +1,7 @@
 // What this machine can do at most, measured here and now.
 #pragma once
 
+#include <memory>
 #include <string>
 
 namespace cli {
@@ -10,6 +11,22 @@ struct Roofline {
   double read_bytes_per_second = 0;  // from buffers far larger than the caches
   double int8_multiply_adds_per_second = 0;
   double float_multiply_adds_per_second = 0;
+};
+
+// The rate at which all threads together read memory that no cache holds. Throws as measure_roofline does.
+class ReadProbe {
+ public:
+  ReadProbe(const std::string& isa, int num_threads);
+  ~ReadProbe();
+  ReadProbe(const ReadProbe&) = delete;
+  ReadProbe& operator=(const ReadProbe&) = delete;
+  // Bytes per second of one pass. On a shared machine the rate varies with the neighbours: ask right before and after
+  // what it is compared with.
+  double pass() const;
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
 };
 
 // isa: "baseline", "avx2" or "avx512_vnni", one that this machine has. Takes about half a second and 256 MiB for each

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/machine_limits.h"
 #include "cpu/cpu_backend.h"
+#include "roofline.h"
 
 using namespace headrace;
 
@@ -117,8 +117,7 @@ void prefill(Backend& backend, KvDType dtype, int32_t context, int32_t rows, dou
   std::fflush(stdout);
 }
 
-void decode(Backend& backend, ThreadPool& pool, const ReadProbe& probe, KvDType dtype, int32_t context,
-            double seconds) {
+void decode(Backend& backend, const cli::ReadProbe& probe, KvDType dtype, int32_t context, double seconds) {
   std::vector<Layer> layers;
   size_t bytes = 0;
   while (bytes < (size_t{192} << 20)) {
@@ -131,13 +130,13 @@ void decode(Backend& backend, ThreadPool& pool, const ReadProbe& probe, KvDType 
   }
   Rows batch(context, 1);
   std::vector<double> rates, limits, shares;
-  double limit = probe.pass(pool);
+  double limit = probe.pass();
   const auto begin = Clock::now();
   do {
     const auto start = Clock::now();
     for (const Layer& layer : layers) batch.attend(backend, layer);
     rates.push_back(static_cast<double>(bytes) / seconds_since(start));
-    const double next = probe.pass(pool);
+    const double next = probe.pass();
     limits.push_back(0.5 * (limit + next));
     shares.push_back(rates.back() / limits.back());
     limit = next;
@@ -167,8 +166,6 @@ int main(int argc, char** argv) {
   app.add_option("--only", only);
   CLI11_PARSE(app, argc, argv);
 
-  ThreadPool pool(threads);
-  const ReadProbe probe(size_t{256} << 20);
   for (const Isa each : available_isas()) {
     if (!isa.empty() && isa != isa_name(each)) continue;
     auto made = make_cpu_backend({each, threads});
@@ -177,9 +174,11 @@ int main(int argc, char** argv) {
       return 1;
     }
     Backend& backend = **made;
-    const double peak = fma_peak(each, pool);
-    std::printf("%s, %d threads: peak %.1f GFMA/s, read %.1f GB/s\n", std::string(isa_name(each)).c_str(), threads,
-                peak * 1e-9, probe.pass(pool) * 1e-9);
+    const std::string name(isa_name(each));
+    const double peak = cli::measure_roofline(name, threads).float_multiply_adds_per_second;
+    const cli::ReadProbe probe(name, threads);
+    std::printf("%s, %d threads: peak %.1f GFMA/s, read %.1f GB/s\n", name.c_str(), threads, peak * 1e-9,
+                probe.pass() * 1e-9);
     if (only == "limits") continue;
     for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
       if (std::find(types.begin(), types.end(), kv_dtype_name(dtype)) == types.end()) continue;
@@ -187,7 +186,7 @@ int main(int argc, char** argv) {
         if (only != "decode") prefill(backend, dtype, context, rows, peak, seconds);
       }
       for (const int32_t context : contexts) {
-        if (only != "prefill") decode(backend, pool, probe, dtype, context, seconds);
+        if (only != "prefill") decode(backend, probe, dtype, context, seconds);
       }
     }
   }
