@@ -14,7 +14,7 @@ void ModelArguments::add_to(CLI::App& command) {
   command.add_option("-m,--model", path, "GGUF file, safetensors file or Hugging Face folder")->required();
   command.add_option("-t,--threads", threads, "threads (0, the default: all processors this process may use)")
       ->check(at_least(0));
-  command.add_option("--isa", isa, "instruction set: auto, baseline, avx2, avx512_vnni");
+  command.add_option("--isa", isa, "instruction set: auto, baseline, avx2, avx_vnni, avx512_vnni");
   command.add_option("--kv-dtype", kv_dtype, "type of cached keys and values: f32, f16, bf16, q8");
   command.add_option("--set", settings, "further setting as key=value (docs/c-abi.md lists them)")->take_all();
 }

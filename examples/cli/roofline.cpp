@@ -18,6 +18,7 @@ namespace {
 
 const RooflineKernels& kernels_of(const std::string& isa) {
   if (isa == "avx512_vnni") return kRooflineAvx512Vnni;
+  if (isa == "avx_vnni") return kRooflineAvxVnni;
   if (isa == "avx2") return kRooflineAvx2;
   return kRooflineBaseline;
 }

@@ -29,7 +29,7 @@ class ReadProbe {
   const std::unique_ptr<Impl> impl_;
 };
 
-// isa: "baseline", "avx2" or "avx512_vnni", one that this machine has. Takes about half a second and 256 MiB for each
+// isa: a name of the library's ("baseline", "avx2", ...), one that this machine has. Takes about half a second and 256 MiB for each
 // thread; throws std::runtime_error where there is no such memory.
 Roofline measure_roofline(const std::string& isa, int num_threads);
 

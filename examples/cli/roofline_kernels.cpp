@@ -1,4 +1,4 @@
-// Compiled once per instruction set (CMakeLists.txt); HEADRACE_ISA_LEVEL says which. No inline function of the standard
+// Compiled once per instruction set (CMakeLists.txt); HEADRACE_PROBE_<name> says which. No inline function of the standard
 // library may be compiled here: the linker could keep the copy with AVX-512 for the whole program.
 #include "roofline_kernels.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kSums = 12;  // latency of a multiply-add times how many start per cycle, or more
 
-#if HEADRACE_ISA_LEVEL == 2
+#ifdef HEADRACE_PROBE_avx512_vnni
 
 using Integers = __m512i;
 using Floats = __m512;
@@ -21,7 +21,7 @@ inline Integers multiply(Integers sum, Integers a, Integers b) { return _mm512_d
 inline Floats float_zero() { return _mm512_setzero_ps(); }
 inline Floats multiply(Floats sum, Floats a, Floats b) { return _mm512_fmadd_ps(a, b, sum); }
 
-#elif HEADRACE_ISA_LEVEL == 1
+#elif defined(HEADRACE_PROBE_avx2) || defined(HEADRACE_PROBE_avx_vnni)
 
 using Integers = __m256i;
 using Floats = __m256;
@@ -30,7 +30,11 @@ inline Integers load(const void* from) { return _mm256_load_si256(static_cast<co
 inline Integers add_words(Integers a, Integers b) { return _mm256_add_epi64(a, b); }
 inline Integers add(Integers a, Integers b) { return _mm256_add_epi32(a, b); }
 inline Integers multiply(Integers sum, Integers a, Integers b) {
+#ifdef HEADRACE_PROBE_avx_vnni
+  return _mm256_dpbusd_avx_epi32(sum, a, b);
+#else
   return add(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
+#endif
 }
 inline Floats float_zero() { return _mm256_setzero_ps(); }
 inline Floats multiply(Floats sum, Floats a, Floats b) { return _mm256_fmadd_ps(a, b, sum); }
@@ -54,7 +58,7 @@ inline Floats multiply(Floats sum, Floats a, Floats b) { return _mm_add_ps(sum, 
 // A value that the compiler knows nothing of.
 template <class Vector>
 inline Vector unknown(Vector value) {
-#if HEADRACE_ISA_LEVEL == 2
+#ifdef HEADRACE_PROBE_avx512_vnni
   asm volatile("" : "+v"(value));
 #else
   asm volatile("" : "+x"(value));
@@ -72,7 +76,7 @@ uint64_t read(const void* data, size_t bytes) {
 #pragma GCC unroll 8
     for (size_t stream = 0; stream < kStreams; ++stream) {
       const char* line = begin + stream * stream_bytes + at;
-      _mm_prefetch(line + kAhead, _MM_HINT_T0);
+      __builtin_prefetch(line + kAhead, 0, 3);
       for (size_t part = 0; part < kLine; part += sizeof(Integers)) {
         sums[stream] = add_words(sums[stream], load(line + part));
       }
@@ -122,9 +126,11 @@ float multiply_float(uint64_t rounds) {
 
 }  // namespace
 
-#if HEADRACE_ISA_LEVEL == 2
+#if defined(HEADRACE_PROBE_avx512_vnni)
 #define HEADRACE_ROOFLINE kRooflineAvx512Vnni
-#elif HEADRACE_ISA_LEVEL == 1
+#elif defined(HEADRACE_PROBE_avx_vnni)
+#define HEADRACE_ROOFLINE kRooflineAvxVnni
+#elif defined(HEADRACE_PROBE_avx2)
 #define HEADRACE_ROOFLINE kRooflineAvx2
 #else
 #define HEADRACE_ROOFLINE kRooflineBaseline

@@ -19,6 +19,7 @@ struct RooflineKernels {
 
 extern const RooflineKernels kRooflineBaseline;    // x86-64-v2
 extern const RooflineKernels kRooflineAvx2;        // x86-64-v3
+extern const RooflineKernels kRooflineAvxVnni;     // x86-64-v3 with AVX-VNNI
 extern const RooflineKernels kRooflineAvx512Vnni;  // x86-64-v4 with VNNI
 
 }  // namespace cli

@@ -36,6 +36,11 @@ bool has_avx2() {
   return ymm_saved && bit(one.ecx, 28) && bit(one.ecx, 12) && bit(one.ecx, 29) && bit(seven.ebx, 5);
 }
 
+bool has_avx_vnni() {
+  // Leaf 7 says in eax which of its subleaves exist.
+  return has_avx2() && cpuid(7, 0).eax >= 1 && bit(cpuid(7, 1).eax, 4);
+}
+
 bool has_avx512_vnni() {
   const Registers seven = cpuid(7, 0);
   const bool zmm_saved = (saved_register_files() & 0xe6) == 0xe6;
@@ -60,6 +65,7 @@ std::string_view isa_name(Isa isa) {
   switch (isa) {
     case Isa::kBaseline: return "baseline";
     case Isa::kAvx2: return "avx2";
+    case Isa::kAvxVnni: return "avx_vnni";
     case Isa::kAvx512Vnni: return "avx512_vnni";
   }
   return "unknown";
@@ -69,6 +75,7 @@ bool isa_available(Isa isa) {
   switch (isa) {
     case Isa::kBaseline: return true;
     case Isa::kAvx2: return has_avx2();
+    case Isa::kAvxVnni: return has_avx_vnni();
     case Isa::kAvx512Vnni: return has_avx512_vnni();
   }
   return false;
@@ -76,7 +83,7 @@ bool isa_available(Isa isa) {
 
 std::vector<Isa> available_isas() {
   std::vector<Isa> isas;
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512Vnni}) {
+  for (Isa isa : kAllIsas) {
     if (isa_available(isa)) isas.push_back(isa);
   }
   return isas;

@@ -12,10 +12,13 @@ namespace headrace {
 enum class Isa : int32_t {
   kBaseline = 0,    // x86-64-v2: SSE4.2
   kAvx2 = 1,        // AVX2, FMA, F16C
-  kAvx512Vnni = 2,  // AVX-512 F, BW, DQ, VL, VNNI
+  kAvxVnni = 2,     // AVX2 with AVX-VNNI
+  kAvx512Vnni = 3,  // AVX-512 F, BW, DQ, VL, VNNI
 };
 
-// "baseline", "avx2", "avx512_vnni".
+inline constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni};
+
+// "baseline", "avx2", "avx_vnni", "avx512_vnni".
 std::string_view isa_name(Isa isa);
 
 // True where both the processor has the instructions (CPUID) and the operating system saves their registers (XGETBV).

@@ -10,6 +10,9 @@ extern const KernelTable kKernelTable;
 namespace isa_avx2 {
 extern const KernelTable kKernelTable;
 }
+namespace isa_avx_vnni {
+extern const KernelTable kKernelTable;
+}
 namespace isa_avx512_vnni {
 extern const KernelTable kKernelTable;
 }
@@ -17,6 +20,7 @@ extern const KernelTable kKernelTable;
 const KernelTable& kernel_table(int32_t isa) {
   switch (static_cast<Isa>(isa)) {
     case Isa::kAvx512Vnni: return isa_avx512_vnni::kKernelTable;
+    case Isa::kAvxVnni: return isa_avx_vnni::kKernelTable;
     case Isa::kAvx2: return isa_avx2::kKernelTable;
     case Isa::kBaseline: break;
   }

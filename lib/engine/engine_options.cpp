@@ -55,8 +55,8 @@ Status set_boolean(EngineOptions& options, const OptionInfo& info, std::string_v
 
 Status set_isa(EngineOptions& options, const OptionInfo& info, std::string_view value) {
   // Known names only; whether this machine has it is asked when a model is loaded.
-  const bool known = value == "auto" || value == isa_name(Isa::kBaseline) || value == isa_name(Isa::kAvx2) ||
-                     value == isa_name(Isa::kAvx512Vnni);
+  bool known = value == "auto";
+  for (const Isa isa : kAllIsas) known |= value == isa_name(isa);
   if (!known) return refuse(info, value);
   options.isa = std::string(value);
   return Status();
@@ -109,7 +109,7 @@ constexpr Option kOptions[] = {
     {{"engine.threads", "integer", "0", "0..1024",
       "Threads of the kernels; 0 takes every processor that the process may use."},
      set_integer<&EngineOptions::threads, 0, 1024>},
-    {{"engine.isa", "choice", "auto", "auto|baseline|avx2|avx512_vnni",
+    {{"engine.isa", "choice", "auto", "auto|baseline|avx2|avx_vnni|avx512_vnni",
       "Instruction set of the kernels; auto is the strongest of the machine. One the machine lacks is refused when a "
       "model is loaded."},
      set_isa},

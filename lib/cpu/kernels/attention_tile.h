@@ -31,7 +31,7 @@ constexpr int kBytes = kType == kF32  ? 4
 HEADRACE_INLINE float scalar_f16(const uint8_t* p) {
   uint16_t half;
   memcpy(&half, p, 2);
-#if HEADRACE_ISA_LEVEL == 0
+#if HEADRACE_VECTOR_BITS == 128
   uint16_t four[4] = {half, 0, 0, 0};
   return _mm_cvtss_f32(widen_f16(four));
 #else

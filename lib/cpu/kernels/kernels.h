@@ -4,11 +4,11 @@
 #include "cpu/kernel_table.h"
 #include "cpu/kernels/isa.h"
 
-namespace headrace::HEADRACE_ISA_NAMESPACE {
+namespace headrace::HEADRACE_FLOAT_NAMESPACE {
 
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_VECTOR_BITS == 512
 constexpr int kTileRows = 12;
-#elif HEADRACE_ISA_LEVEL == 1
+#elif HEADRACE_VECTOR_BITS == 256
 constexpr int kTileRows = 6;
 #else
 constexpr int kTileRows = 2;
@@ -18,9 +18,9 @@ static_assert(kTileRows <= kMostTileRows);
 // Widest number of panels for a number of rows: enough independent sums to hide the latency of one addition, few
 // enough that sums, operands and a broadcast stay in registers.
 constexpr int widest_panels(int rows) {
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_VECTOR_BITS == 512
   return rows == 1 ? 8 : rows <= 6 ? 4 : 2;
-#elif HEADRACE_ISA_LEVEL == 1
+#elif HEADRACE_VECTOR_BITS == 256
   return rows == 1 ? 4 : rows == 2 ? 2 : 1;
 #else
   return rows == 1 ? 2 : 1;
@@ -51,4 +51,4 @@ void linear_recurrence(const RecurrenceSpan& span);
 void decay_gates(const float* raw, const float* bias, const float* rate, float low, float high, int64_t count,
                  float* decay, float* step);
 
-}  // namespace headrace::HEADRACE_ISA_NAMESPACE
+}  // namespace headrace::HEADRACE_FLOAT_NAMESPACE

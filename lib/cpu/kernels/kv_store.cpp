@@ -10,7 +10,7 @@ enum : int32_t { kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3 };
 constexpr int kQ8Group = 32;
 
 HEADRACE_INLINE uint16_t half_of(float value) {
-#if HEADRACE_ISA_LEVEL == 0
+#if HEADRACE_VECTOR_BITS == 128
   return narrow_f16(value);
 #else
   return static_cast<uint16_t>(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -18,7 +18,7 @@ HEADRACE_INLINE uint16_t half_of(float value) {
 }
 
 HEADRACE_INLINE float float_of(uint16_t half) {
-#if HEADRACE_ISA_LEVEL == 0
+#if HEADRACE_VECTOR_BITS == 128
   uint16_t four[4] = {half, 0, 0, 0};
   return _mm_cvtss_f32(widen_f16(four));
 #else

@@ -20,13 +20,13 @@ HEADRACE_INLINE int32_t reduce_max_epi32(__m128i a) {
 // Bits of the largest magnitude of 32 values; NaN counts as larger than infinity. Bit patterns of non-negative floats
 // order like the floats.
 HEADRACE_INLINE int32_t magnitude_bits(const float* x) {
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_VECTOR_BITS == 512
   const __m512i mask = _mm512_set1_epi32(0x7fffffff);
   const __m512i most = _mm512_max_epi32(_mm512_and_si512(_mm512_loadu_si512(x), mask),
                                         _mm512_and_si512(_mm512_loadu_si512(x + 16), mask));
   const __m256i half = _mm256_max_epi32(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
   return reduce_max_epi32(_mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
-#elif HEADRACE_ISA_LEVEL == 1
+#elif HEADRACE_VECTOR_BITS == 256
   const __m256i mask = _mm256_set1_epi32(0x7fffffff);
   __m256i most = _mm256_setzero_si256();
   for (int i = 0; i < kQuantBlock; i += 8) {
@@ -45,9 +45,9 @@ HEADRACE_INLINE int32_t magnitude_bits(const float* x) {
 
 // Sixteen products rounded to the nearest whole number (ties to even), as bytes: they lie in -127..127.
 HEADRACE_INLINE __m128i rounded_codes(V16 product) {
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_VECTOR_BITS == 512
   return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(product.v));
-#elif HEADRACE_ISA_LEVEL == 1
+#elif HEADRACE_VECTOR_BITS == 256
   const __m256i pairs = _mm256_packs_epi32(_mm256_cvtps_epi32(product.v[0]), _mm256_cvtps_epi32(product.v[1]));
   const __m256i ordered = _mm256_permute4x64_epi64(pairs, 0xd8);
   return _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));

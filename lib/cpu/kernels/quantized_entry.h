@@ -7,11 +7,7 @@
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 
 // Rows of a tile, sized for the register file.
-#if HEADRACE_ISA_LEVEL == 2
-constexpr int kQuantizedTileRows = 6;
-#else
-constexpr int kQuantizedTileRows = 4;
-#endif
+constexpr int kQuantizedTileRows = kExactDot ? 6 : 4;
 
 // Rows up to which codes are unpacked in registers, again for each tile; beyond, unpacking to memory once pays.
 constexpr int kQuantizedFewRows = 8 * kQuantizedTileRows;

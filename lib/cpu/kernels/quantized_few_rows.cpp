@@ -6,18 +6,12 @@ namespace headrace::HEADRACE_ISA_NAMESPACE {
 namespace {
 
 // Vectors of a tile: with two strips' lanes in one pass every line of the weights is touched once.
-constexpr int tile_vectors([[maybe_unused]] int rows) {
-#if HEADRACE_ISA_LEVEL == 2
-  return 2;
-#else
-  return rows == 1 ? 2 : 1;
-#endif
-}
+constexpr int tile_vectors(int rows) { return rows <= (kExactDot ? 2 : 1) ? 2 : kMaxVectors; }
 
-// AVX-512's dot product does not care for the range of the codes.
+// An exact dot product does not care for the range of the codes.
 template <RecordFormat F>
 constexpr CodeKind code_kind() {
-  return HEADRACE_ISA_LEVEL == 2 ? CodeKind::kSigned8 : PackedFormat<F>::kCode;
+  return kExactDot ? CodeKind::kSigned8 : PackedFormat<F>::kCode;
 }
 
 // One tile of R rows against a chunk's lanes. Not inlined: a format has few of them, and they are long.
@@ -57,7 +51,7 @@ void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t
     case 1: return chunk_tile<F, 1, true>(scratch, records, blocks, from, shift, out);
     case 2: return chunk_tile<F, 2, true>(scratch, records, blocks, from, shift, out);
     case 3: return chunk_tile<F, 3, true>(scratch, records, blocks, from, shift, out);
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_EXACT_DOT
     case 4: return chunk_tile<F, 4, true>(scratch, records, blocks, from, shift, out);
     case 5: return chunk_tile<F, 5, true>(scratch, records, blocks, from, shift, out);
 #endif

@@ -18,37 +18,6 @@ constexpr int64_t kStripFloats = (int64_t)sizeof(UnpackedStrip) / 4;
 constexpr int64_t kAheadBytes = 4096;
 HEADRACE_INLINE void fetch_ahead(const uint8_t* at) { fetch(at + kAheadBytes); }
 
-#if HEADRACE_ISA_LEVEL == 2
-HEADRACE_INLINE IntVec bits_and(IntVec a, IntVec b) { return _mm512_and_si512(a, b); }
-HEADRACE_INLINE IntVec bits_or(IntVec a, IntVec b) { return _mm512_or_si512(a, b); }
-HEADRACE_INLINE IntVec bits_xor(IntVec a, IntVec b) { return _mm512_xor_si512(a, b); }
-HEADRACE_INLINE IntVec bytes_set1(int x) { return _mm512_set1_epi8((char)x); }
-HEADRACE_INLINE IntVec look_up(const uint8_t* table, IntVec index) {
-  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table)), index);
-}
-#elif HEADRACE_ISA_LEVEL == 1
-HEADRACE_INLINE IntVec bits_and(IntVec a, IntVec b) { return _mm256_and_si256(a, b); }
-HEADRACE_INLINE IntVec bits_or(IntVec a, IntVec b) { return _mm256_or_si256(a, b); }
-HEADRACE_INLINE IntVec bytes_set1(int x) { return _mm256_set1_epi8((char)x); }
-HEADRACE_INLINE IntVec look_up(const uint8_t* table, IntVec index) {
-  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table)), index);
-}
-#else
-HEADRACE_INLINE IntVec bits_and(IntVec a, IntVec b) { return _mm_and_si128(a, b); }
-HEADRACE_INLINE IntVec bits_or(IntVec a, IntVec b) { return _mm_or_si128(a, b); }
-HEADRACE_INLINE IntVec bytes_set1(int x) { return _mm_set1_epi8((char)x); }
-HEADRACE_INLINE IntVec look_up(const uint8_t* table, IntVec index) {
-  return _mm_shuffle_epi8(_mm_loadu_si128((const __m128i*)table), index);
-}
-#endif
-
-// Shifts 16-bit pieces, left where count is negative; count is known once loops are unrolled.
-typedef uint16_t ShortVec __attribute__((vector_size(4 * kLanes)));
-HEADRACE_INLINE IntVec bits_right(IntVec a, int count) {
-  const ShortVec shorts = (ShortVec)a;
-  return (IntVec)(count >= 0 ? shorts >> (count >= 0 ? count : 0) : shorts << (count >= 0 ? 0 : -count));
-}
-
 // group(block, v, g): four codes of each lane of vector v, group g of a block of the chunk.
 struct UnpackedGroups {
   const uint8_t* codes;
@@ -102,11 +71,7 @@ struct PackedGroups {
     if (new_line && Format::kBits == 6 && g % 4 == 0) fetch_ahead(at + 64 * (g / 4));
     if constexpr (Format::kBits == 8) {
       const IntVec codes = int_load(at + 64 * g);
-#if HEADRACE_ISA_LEVEL == 2
-      return bits_xor(codes, bytes_set1(0x80));
-#else
-      return codes;
-#endif
+      return kSignFlip ? bits_xor(codes, bytes_set1(kSignFlip)) : codes;
     } else {
       constexpr int64_t kHigh = 64 * (Format::kBits - 4);
       const IntVec packed = int_load(at + kHigh + 64 * (g % 4));

@@ -22,7 +22,7 @@ void all_rows(const TileWeights<Groups>& weights, int64_t blocks, const Quantize
     case 1: return tile<V, 1, K, C>(weights, blocks, from, shift, out);
     case 2: return tile<V, 2, K, C>(weights, blocks, from, shift, out);
     case 3: return tile<V, 3, K, C>(weights, blocks, from, shift, out);
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_EXACT_DOT
     case 4: return tile<V, 4, K, C>(weights, blocks, from, shift, out);
     case 5: return tile<V, 5, K, C>(weights, blocks, from, shift, out);
 #endif
@@ -54,7 +54,7 @@ void run_chunk(const QuantizedTask& task, const Scratch& scratch, const uint8_t*
     unpack_records(*task.layout, records + strip * task.layout->record_bytes, blocks / task.layout->record_blocks,
                    scratch.strips + strip);
   }
-  constexpr int V = HEADRACE_ISA_LEVEL == 2 ? kTaskStrips : 1;
+  constexpr int V = kMaxVectors;
   const int shift = offset_shift(*task.layout);
   for (int64_t lane = 0; lane < kTaskColumns; lane += V * kLanes) {
     const UnpackedGroups groups = {scratch.strips[lane / kStripRows].codes + 4 * (lane % kStripRows)};
@@ -64,8 +64,8 @@ void run_chunk(const QuantizedTask& task, const Scratch& scratch, const uint8_t*
 
 using RunChunk = void (*)(const QuantizedTask&, const Scratch&, const uint8_t*, int64_t, int64_t);
 
-// AVX-512's dot product does not care for the range of the codes.
-#if HEADRACE_ISA_LEVEL == 2
+// An exact dot product does not care for the range of the codes.
+#if HEADRACE_EXACT_DOT
 #define CODES(kind) CodeKind::kSigned8
 #else
 #define CODES(kind) CodeKind::kind

@@ -24,10 +24,10 @@ typedef float Floats16 __attribute__((vector_size(64)));
 
 // Sixteen float16 from src.
 HEADRACE_INLINE void widen_halves(const uint8_t* src, Floats16* out) {
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_VECTOR_BITS == 512
   const __m512 wide = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)src));
   memcpy(out, &wide, sizeof wide);
-#elif HEADRACE_ISA_LEVEL == 1
+#elif HEADRACE_VECTOR_BITS == 256
   const __m256 low = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)src));
   const __m256 high = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(src + 16)));
   memcpy(out, &low, sizeof low);

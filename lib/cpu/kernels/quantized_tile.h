@@ -2,7 +2,6 @@
 // block after block, in the arithmetic that quantized_kernels.h states.
 #pragma once
 
-#include <immintrin.h>
 #include <string.h>
 
 #include "cpu/kernels/quantized_entry.h"
@@ -10,18 +9,19 @@
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 
-// Tiles are up to two vectors of weight lanes (AVX-512: the two strips of a task; else one) times kMaxRows rows.
+// Tiles are kMaxRows rows, or what is left, times kMaxVectors vectors of weight lanes (on AVX-512 two strips).
 constexpr int kMaxRows = kQuantizedTileRows;
+constexpr int kMaxVectors = kVectorRegisters == 32 ? 2 : 1;
 
 constexpr bool two_scales(ScaleKind kind) { return kind == ScaleKind::kTwo || kind == ScaleKind::kTwoMin; }
 constexpr bool has_minima(ScaleKind kind) { return kind == ScaleKind::kOneMin || kind == ScaleKind::kTwoMin; }
 
 // Sums of one half of a block that fit into the registers beside those of the other half and the accumulators.
-constexpr int kMostTwoScaleSums = HEADRACE_ISA_LEVEL == 2 ? 8 : 3;
+constexpr int kMostTwoScaleSums = kVectorRegisters == 32 ? 8 : kExactDot ? 4 : 3;
 
 // What integer_sums shifts the sums of the activations' codes by.
 HEADRACE_INLINE int offset_shift(const QuantizedLayout& layout) {
-  return HEADRACE_ISA_LEVEL == 2 && layout.code_kind == CodeKind::kSigned8 ? 7 : layout.offset_shift;
+  return kUnsignedDot && layout.code_kind == CodeKind::kSigned8 ? 7 : layout.offset_shift;
 }
 
 // Field `field` of row r in a block of R rows.
@@ -52,7 +52,7 @@ HEADRACE_INLINE void integer_sums(const Groups& groups, int64_t block, const uin
     HEADRACE_UNROLL
     for (int v = 0; v < V; ++v) sums[v][r] = start;
   }
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_EXACT_DOT
   HEADRACE_UNROLL
   for (int g = kFirst; g < kFirst + kGroups; ++g) {
     IntVec w[V];
@@ -62,7 +62,7 @@ HEADRACE_INLINE void integer_sums(const Groups& groups, int64_t block, const uin
     for (int r = 0; r < R; ++r) {
       const IntVec a = int_set1(load_four(activations + 4 * (g * kStride + r)));
       HEADRACE_UNROLL
-      for (int v = 0; v < V; ++v) sums[v][r] = _mm512_dpbusd_epi32(sums[v][r], w[v], a);
+      for (int v = 0; v < V; ++v) sums[v][r] = dot(sums[v][r], w[v], a);
     }
   }
 #else
@@ -146,7 +146,7 @@ HEADRACE_INLINE void add_two_scales(const TileWeights<Groups>& weights, int64_t 
 template <int V, int R, ScaleKind K, CodeKind C, class Groups>
 HEADRACE_INLINE void add_block(const TileWeights<Groups>& weights, int64_t w, const uint8_t* activations, int shift,
                                FloatVec (*acc)[R]) {
-  constexpr bool kOffset = !has_minima(K) && (HEADRACE_ISA_LEVEL == 2 || C != CodeKind::kSigned8);
+  constexpr bool kOffset = !has_minima(K) && (kExactDot || C != CodeKind::kSigned8);
   const float* scales = weights.scales;
   const float* minima = weights.minima;
   IntVec sums[V][R];
@@ -264,7 +264,7 @@ HEADRACE_INLINE void outlier_blocks(const QuantizedTask& task, const TileWeights
         case 1: outlier_tile<V, 1, K, C>(weights, block, at, rows, shift); break;
         case 2: outlier_tile<V, 2, K, C>(weights, block, at, rows, shift); break;
         case 3: outlier_tile<V, 3, K, C>(weights, block, at, rows, shift); break;
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_EXACT_DOT
         case 4: outlier_tile<V, 4, K, C>(weights, block, at, rows, shift); break;
         case 5: outlier_tile<V, 5, K, C>(weights, block, at, rows, shift); break;
 #endif

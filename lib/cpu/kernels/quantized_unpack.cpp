@@ -2,7 +2,6 @@
 // each instruction set gets them in registers of its own width.
 #include "cpu/kernels/quantized_unpack.h"
 
-#include <immintrin.h>
 #include <string.h>
 
 #include "cpu/kernels/quantized_scales.h"
@@ -69,34 +68,13 @@ HEADRACE_INLINE void unpack_bytes(const uint8_t* planes, uint8_t* codes) {
 
 // Four-bit codes through a table of 16 bytes.
 HEADRACE_INLINE void unpack_table(const uint8_t* table, const uint8_t* planes, uint8_t* codes) {
-#if HEADRACE_ISA_LEVEL == 2
-  const __m512i values = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table));
-  const __m512i mask = _mm512_set1_epi8(15);
-  for (int p = 0; p < 4; ++p) {
-    const __m512i packed = _mm512_loadu_si512(planes + 64 * p);
-    _mm512_storeu_si512(codes + 64 * p, _mm512_shuffle_epi8(values, _mm512_and_si512(packed, mask)));
-    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(packed, 4), mask);
-    _mm512_storeu_si512(codes + 64 * (p + 4), _mm512_shuffle_epi8(values, high));
+  constexpr int kVectorBytes = 4 * kLanes;
+  const IntVec mask = bytes_set1(15);
+  for (int at = 0; at < 256; at += kVectorBytes) {
+    const IntVec packed = int_load(planes + at);
+    int_store(codes + at, look_up(table, bits_and(packed, mask)));
+    int_store(codes + 256 + at, look_up(table, bits_and(bits_right(packed, 4), mask)));
   }
-#elif HEADRACE_ISA_LEVEL == 1
-  const __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table));
-  const __m256i mask = _mm256_set1_epi8(15);
-  for (int p = 0; p < 8; ++p) {
-    const __m256i packed = _mm256_loadu_si256((const __m256i*)(planes + 32 * p));
-    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(packed, 4), mask);
-    _mm256_storeu_si256((__m256i*)(codes + 32 * p), _mm256_shuffle_epi8(values, _mm256_and_si256(packed, mask)));
-    _mm256_storeu_si256((__m256i*)(codes + 32 * (p + 8)), _mm256_shuffle_epi8(values, high));
-  }
-#else
-  const __m128i values = _mm_loadu_si128((const __m128i*)table);
-  const __m128i mask = _mm_set1_epi8(15);
-  for (int p = 0; p < 16; ++p) {
-    const __m128i packed = _mm_loadu_si128((const __m128i*)(planes + 16 * p));
-    const __m128i high = _mm_and_si128(_mm_srli_epi16(packed, 4), mask);
-    _mm_storeu_si128((__m128i*)(codes + 16 * p), _mm_shuffle_epi8(values, _mm_and_si128(packed, mask)));
-    _mm_storeu_si128((__m128i*)(codes + 16 * (p + 16)), _mm_shuffle_epi8(values, high));
-  }
-#endif
 }
 
 // Codes of the record r. Its planes follow its scales.
@@ -138,12 +116,11 @@ void unpack_file_blocks(const QuantizedLayout& layout, const uint8_t* record, in
                           out->scales + b * scales_per_block + row);
     }
   }
-#if HEADRACE_ISA_LEVEL == 2
+  if constexpr (kSignFlip == 0) return;
   for (int64_t i = 0; i < num_records * layout.record_blocks * 8; ++i) {
     HEADRACE_LOAD(Bytes64, codes, out->codes + 64 * i);
     HEADRACE_STORE(out->codes + 64 * i, codes ^ kSignFlip);
   }
-#endif
 }
 
 template <RecordFormat F>

@@ -1,8 +1,6 @@
 // Unpacking records of a strip into codes and float scales.
 #pragma once
 
-#include <immintrin.h>
-
 #include "cpu/kernels/isa.h"
 #include "cpu/kernels/quantized_kernels.h"
 
@@ -15,19 +13,16 @@ struct alignas(64) UnpackedStrip {
   float minima[kMaxChunkBlocks * 2 * kStripRows];
 };
 
-// Unpacks num_records records of a strip from `record` on, skipping the pair's other strip; they fit into a chunk. On AVX-512 signed codes are stored with 128
-// added, since its dot product wants unsigned weights.
+// Unpacks num_records records of a strip from `record` on, skipping the pair's other strip;
+// they fit into a chunk.
+// Signed codes are stored XORed with kSignFlip.
 void unpack_records(const QuantizedLayout& layout, const uint8_t* record, int64_t num_records, UnpackedStrip* out);
 
 // Asks for a line of weights that may lie beyond their end.
-HEADRACE_INLINE void fetch(const uint8_t* at) { _mm_prefetch((const char*)at, _MM_HINT_T0); }
+HEADRACE_INLINE void fetch(const uint8_t* at) { __builtin_prefetch(at, 0, 3); }
 
 // What signed bytes are stored XORed with.
-#if HEADRACE_ISA_LEVEL == 2
-constexpr uint8_t kSignFlip = 0x80;
-#else
-constexpr uint8_t kSignFlip = 0;
-#endif
+constexpr uint8_t kSignFlip = kUnsignedDot ? 0x80 : 0;
 
 // Unpacked codes of IQ4_NL's and IQ4_XS's four bits.
 #define HEADRACE_SIGNED(value) (uint8_t)((value) ^ kSignFlip)

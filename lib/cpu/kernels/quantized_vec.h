@@ -16,7 +16,7 @@ HEADRACE_INLINE int32_t load_four(const uint8_t* p) {
   return four;
 }
 
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_VECTOR_BITS == 512
 
 using IntVec = __m512i;
 using FloatVec = __m512;
@@ -24,7 +24,17 @@ constexpr int kLanes = 16;
 HEADRACE_INLINE IntVec int_zero() { return _mm512_setzero_si512(); }
 HEADRACE_INLINE IntVec int_set1(int32_t x) { return _mm512_set1_epi32(x); }
 HEADRACE_INLINE IntVec int_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
+HEADRACE_INLINE void int_store(uint8_t* p, IntVec a) { _mm512_storeu_si512(p, a); }
 HEADRACE_INLINE IntVec int_shift_left(IntVec a, int count) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(count)); }
+// Adds the four products of each lane's bytes, unsigned by signed.
+HEADRACE_INLINE IntVec dot(IntVec sum, IntVec u8, IntVec s8) { return _mm512_dpbusd_epi32(sum, u8, s8); }
+HEADRACE_INLINE IntVec bits_and(IntVec a, IntVec b) { return _mm512_and_si512(a, b); }
+HEADRACE_INLINE IntVec bits_or(IntVec a, IntVec b) { return _mm512_or_si512(a, b); }
+HEADRACE_INLINE IntVec bits_xor(IntVec a, IntVec b) { return _mm512_xor_si512(a, b); }
+HEADRACE_INLINE IntVec bytes_set1(int x) { return _mm512_set1_epi8((char)x); }
+HEADRACE_INLINE IntVec look_up(const uint8_t* table, IntVec index) {
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table)), index);
+}
 HEADRACE_INLINE FloatVec to_float(IntVec a) { return _mm512_cvtepi32_ps(a); }
 HEADRACE_INLINE FloatVec float_set1(float x) { return _mm512_set1_ps(x); }
 HEADRACE_INLINE FloatVec float_load(const float* p) { return _mm512_loadu_ps(p); }
@@ -33,7 +43,7 @@ HEADRACE_INLINE FloatVec float_add(FloatVec a, FloatVec b) { return _mm512_add_p
 HEADRACE_INLINE FloatVec float_mul(FloatVec a, FloatVec b) { return _mm512_mul_ps(a, b); }
 HEADRACE_INLINE FloatVec float_fma(FloatVec a, FloatVec b, FloatVec c) { return _mm512_fmadd_ps(a, b, c); }
 
-#elif HEADRACE_ISA_LEVEL == 1
+#elif HEADRACE_VECTOR_BITS == 256
 
 using IntVec = __m256i;
 using FloatVec = __m256;
@@ -41,13 +51,25 @@ constexpr int kLanes = 8;
 HEADRACE_INLINE IntVec int_zero() { return _mm256_setzero_si256(); }
 HEADRACE_INLINE IntVec int_set1(int32_t x) { return _mm256_set1_epi32(x); }
 HEADRACE_INLINE IntVec int_load(const uint8_t* p) { return _mm256_loadu_si256((const __m256i*)p); }
+HEADRACE_INLINE void int_store(uint8_t* p, IntVec a) { _mm256_storeu_si256((__m256i*)p, a); }
 HEADRACE_INLINE IntVec int_shift_left(IntVec a, int count) { return _mm256_sll_epi32(a, _mm_cvtsi32_si128(count)); }
+#if HEADRACE_EXACT_DOT
+HEADRACE_INLINE IntVec dot(IntVec sum, IntVec u8, IntVec s8) { return _mm256_dpbusd_avx_epi32(sum, u8, s8); }
+#else
 HEADRACE_INLINE IntVec int_add(IntVec a, IntVec b) { return _mm256_add_epi32(a, b); }
 HEADRACE_INLINE IntVec short_add(IntVec a, IntVec b) { return _mm256_add_epi16(a, b); }
 HEADRACE_INLINE IntVec multiply_pairs(IntVec u8, IntVec s8) { return _mm256_maddubs_epi16(u8, s8); }
 HEADRACE_INLINE IntVec widen_pairs(IntVec a) { return _mm256_madd_epi16(a, _mm256_set1_epi16(1)); }
 HEADRACE_INLINE IntVec abs_bytes(IntVec a) { return _mm256_abs_epi8(a); }
 HEADRACE_INLINE IntVec sign_bytes(IntVec a, IntVec sign) { return _mm256_sign_epi8(a, sign); }
+#endif
+HEADRACE_INLINE IntVec bits_and(IntVec a, IntVec b) { return _mm256_and_si256(a, b); }
+HEADRACE_INLINE IntVec bits_or(IntVec a, IntVec b) { return _mm256_or_si256(a, b); }
+HEADRACE_INLINE IntVec bits_xor(IntVec a, IntVec b) { return _mm256_xor_si256(a, b); }
+HEADRACE_INLINE IntVec bytes_set1(int x) { return _mm256_set1_epi8((char)x); }
+HEADRACE_INLINE IntVec look_up(const uint8_t* table, IntVec index) {
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table)), index);
+}
 HEADRACE_INLINE FloatVec to_float(IntVec a) { return _mm256_cvtepi32_ps(a); }
 HEADRACE_INLINE FloatVec float_set1(float x) { return _mm256_set1_ps(x); }
 HEADRACE_INLINE FloatVec float_load(const float* p) { return _mm256_loadu_ps(p); }
@@ -64,6 +86,7 @@ constexpr int kLanes = 4;
 HEADRACE_INLINE IntVec int_zero() { return _mm_setzero_si128(); }
 HEADRACE_INLINE IntVec int_set1(int32_t x) { return _mm_set1_epi32(x); }
 HEADRACE_INLINE IntVec int_load(const uint8_t* p) { return _mm_loadu_si128((const __m128i*)p); }
+HEADRACE_INLINE void int_store(uint8_t* p, IntVec a) { _mm_storeu_si128((__m128i*)p, a); }
 HEADRACE_INLINE IntVec int_shift_left(IntVec a, int count) { return _mm_sll_epi32(a, _mm_cvtsi32_si128(count)); }
 HEADRACE_INLINE IntVec int_add(IntVec a, IntVec b) { return _mm_add_epi32(a, b); }
 HEADRACE_INLINE IntVec short_add(IntVec a, IntVec b) { return _mm_add_epi16(a, b); }
@@ -71,6 +94,13 @@ HEADRACE_INLINE IntVec multiply_pairs(IntVec u8, IntVec s8) { return _mm_maddubs
 HEADRACE_INLINE IntVec widen_pairs(IntVec a) { return _mm_madd_epi16(a, _mm_set1_epi16(1)); }
 HEADRACE_INLINE IntVec abs_bytes(IntVec a) { return _mm_abs_epi8(a); }
 HEADRACE_INLINE IntVec sign_bytes(IntVec a, IntVec sign) { return _mm_sign_epi8(a, sign); }
+HEADRACE_INLINE IntVec bits_and(IntVec a, IntVec b) { return _mm_and_si128(a, b); }
+HEADRACE_INLINE IntVec bits_or(IntVec a, IntVec b) { return _mm_or_si128(a, b); }
+HEADRACE_INLINE IntVec bits_xor(IntVec a, IntVec b) { return _mm_xor_si128(a, b); }
+HEADRACE_INLINE IntVec bytes_set1(int x) { return _mm_set1_epi8((char)x); }
+HEADRACE_INLINE IntVec look_up(const uint8_t* table, IntVec index) {
+  return _mm_shuffle_epi8(_mm_loadu_si128((const __m128i*)table), index);
+}
 HEADRACE_INLINE FloatVec to_float(IntVec a) { return _mm_cvtepi32_ps(a); }
 HEADRACE_INLINE FloatVec float_set1(float x) { return _mm_set1_ps(x); }
 HEADRACE_INLINE FloatVec float_load(const float* p) { return _mm_loadu_ps(p); }
@@ -105,5 +135,12 @@ HEADRACE_INLINE FloatVec float_fma(FloatVec a, FloatVec b, FloatVec c) {
 }
 
 #endif
+
+// Shifts 16-bit pieces, left where count is negative; count is known once loops are unrolled.
+typedef uint16_t ShortVec __attribute__((vector_size(4 * kLanes)));
+HEADRACE_INLINE IntVec bits_right(IntVec a, int count) {
+  const ShortVec shorts = (ShortVec)a;
+  return (IntVec)(count >= 0 ? shorts >> (count >= 0 ? count : 0) : shorts << (count >= 0 ? 0 : -count));
+}
 
 }  // namespace headrace::HEADRACE_ISA_NAMESPACE

@@ -5,22 +5,14 @@
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 
+using namespace HEADRACE_FLOAT_NAMESPACE;
+
 extern const KernelTable kKernelTable;
 // Constant-initialised: usable before and after any static constructor of the host.
 const KernelTable kKernelTable = {
-#if HEADRACE_ISA_LEVEL == 2
-    "avx512_vnni",
+    HEADRACE_ISA_NAME,
     kTileRows,
-    8,
-#elif HEADRACE_ISA_LEVEL == 1
-    "avx2",
-    kTileRows,
-    4,
-#else
-    "baseline",
-    kTileRows,
-    2,
-#endif
+    widest_panels(1),
     matmul_tile,
     widen,
     rms_norm_row,

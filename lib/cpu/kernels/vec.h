@@ -17,7 +17,7 @@
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_VECTOR_BITS == 512
 
 struct V16 {
   __m512 v;
@@ -79,7 +79,7 @@ HEADRACE_INLINE void store_f16(uint16_t* p, V16 a) {
 
 #else
 
-#if HEADRACE_ISA_LEVEL == 1
+#if HEADRACE_VECTOR_BITS == 256
 constexpr int kParts = 2;
 constexpr int kWidth = 8;
 using Part = __m256;
@@ -115,7 +115,7 @@ HEADRACE_INLINE V16 add(V16 a, V16 b) { HEADRACE_EACH(HEADRACE_PART(add)(a.v[i],
 HEADRACE_INLINE V16 sub(V16 a, V16 b) { HEADRACE_EACH(HEADRACE_PART(sub)(a.v[i], b.v[i])); }
 HEADRACE_INLINE V16 mul(V16 a, V16 b) { HEADRACE_EACH(HEADRACE_PART(mul)(a.v[i], b.v[i])); }
 HEADRACE_INLINE V16 div(V16 a, V16 b) { HEADRACE_EACH(HEADRACE_PART(div)(a.v[i], b.v[i])); }
-#if HEADRACE_ISA_LEVEL == 1
+#if HEADRACE_VECTOR_BITS == 256
 HEADRACE_INLINE V16 fma(V16 a, V16 b, V16 c) { HEADRACE_EACH(_mm256_fmadd_ps(a.v[i], b.v[i], c.v[i])); }
 #else
 HEADRACE_INLINE V16 fma(V16 a, V16 b, V16 c) { HEADRACE_EACH(_mm_add_ps(_mm_mul_ps(a.v[i], b.v[i]), c.v[i])); }
@@ -135,7 +135,7 @@ HEADRACE_INLINE V16 round(V16 a) {
   HEADRACE_EACH(HEADRACE_PART(round)(a.v[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-#if HEADRACE_ISA_LEVEL == 1
+#if HEADRACE_VECTOR_BITS == 256
 HEADRACE_INLINE V16 select_less(V16 less, V16 bound, V16 a, V16 b) {
   HEADRACE_EACH(_mm256_blendv_ps(b.v[i], a.v[i], _mm256_cmp_ps(less.v[i], bound.v[i], _CMP_LT_OQ)));
 }
@@ -260,7 +260,7 @@ HEADRACE_INLINE float reduce_max(V16 a) {
 #undef HEADRACE_EACH
 #undef HEADRACE_PART
 
-#endif  // HEADRACE_ISA_LEVEL
+#endif  // HEADRACE_VECTOR_BITS
 
 // The first `count` lanes, zero beyond.
 HEADRACE_INLINE V16 load_partial(const float* p, int64_t count) {
