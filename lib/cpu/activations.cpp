@@ -8,9 +8,10 @@
 namespace headrace {
 namespace {
 
-// Outlier blocks are one in so many. Measured on small models, the error falls steeply up to about 3 % of the blocks
-// and slowly beyond 10 %; each per cent costs a little over one per cent of a product's time.
-constexpr int64_t kOutlierShare = 16;
+// A row has one outlier block in so many, and at least so many. Measured on small models, the error falls steeply up to
+// about 3 % of the blocks and slowly beyond 10 %; each per cent costs a little over one per cent of a product's time.
+constexpr int64_t kOutlierShare = 32;
+constexpr int64_t kFewestOutliers = 2;
 
 // Cuts a buffer into arrays on cache-line boundaries; measures only while base is null.
 class Carver {
@@ -76,7 +77,9 @@ struct RowShape {
 
   RowShape(int64_t cols, ActivationType type)
       : blocks(cols / kQuantBlock),
-        per_row(type == ActivationType::kInt16 ? 0 : (blocks + kOutlierShare - 1) / kOutlierShare),
+        per_row(type == ActivationType::kInt16
+                    ? 0
+                    : std::min(blocks, std::max(kFewestOutliers, (blocks + kOutlierShare - 1) / kOutlierShare))),
         every_block(type == ActivationType::kInt16) {}
 };
 

@@ -13,7 +13,8 @@ namespace headrace {
 
 // Each 32 values of a row are int8 codes and one float scale amax / 127, rounded to nearest. In some blocks of the
 // row what is left over is coded again, as a second term with a scale of its own:
-//   kInt8: in the row's 1/16 of blocks (at least one) with the largest amax, of equal ones the first;
+//   kInt8: in the row's 1/32 of blocks (at least two, where there are as many) with the largest amax, of equal ones
+//   the first;
 //   kInt16: in every block, which makes 16-bit codes of the pair.
 // A row's codes are a function of that row alone. A row with a value that is not finite multiplies to NaN.
 // Storage is kept between calls.

@@ -1,18 +1,16 @@
 #include "cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "cpu/activations.h"
-#include "cpu/aligned_buffer.h"
 #include "cpu/attention.h"
 #include "cpu/experts.h"
 #include "cpu/kernel_table.h"
+#include "cpu/linear.h"
 #include "cpu/packed_float.h"
 #include "cpu/packed_quantized.h"
 #include "cpu/recurrent.h"
@@ -25,7 +23,6 @@ namespace {
 // Work of one task: enough to outweigh the handing out, little enough to share evenly.
 constexpr int64_t kElementsPerTask = 16384;
 constexpr int64_t kRowsPerTask = 4;
-constexpr size_t kMostProducts = 8;  // of one input in one loop
 
 class CpuBackend final : public Backend {
  public:
@@ -70,46 +67,8 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void linear(const LinearParams& p) override {
-    if (p.num_tokens == 0) return;
-    bool tiles_ready = false, int8_ready = false, int16_ready = false;
-    const auto input_of = [&](const CpuPackedWeight& weight) {
-      LinearInput input{p.x, nullptr, nullptr, p.num_tokens, p.in_features};
-      switch (weight.input_type()) {
-        case ActivationType::kFloat32:
-          if (p.num_tokens > 1 && !tiles_ready) {
-            const int64_t floats = float_tile_floats(p.num_tokens, p.in_features, kernels_.float_tile_rows);
-            tiles_.reserve(static_cast<uint64_t>(floats) * sizeof(float));
-            fill_float_tiles(p.x, p.num_tokens, p.in_features, kernels_.float_tile_rows, pool_, tiles_.as<float>());
-            tiles_ready = true;
-          }
-          input.x_tiles = tiles_.as<float>();
-          break;
-        case ActivationType::kInt8: input.q = quantize(p, ActivationType::kInt8, int8_rows_, int8_ready); break;
-        case ActivationType::kInt16: input.q = quantize(p, ActivationType::kInt16, int16_rows_, int16_ready); break;
-      }
-      return input;
-    };
-    for (size_t first = 0; first < p.outputs.size(); first += kMostProducts) {
-      const auto outputs = p.outputs.subspan(first, std::min(kMostProducts, p.outputs.size() - first));
-      std::array<LinearInput, kMostProducts> inputs;
-      std::array<int64_t, kMostProducts> ends = {};  // of each product's tasks
-      int64_t tasks = 0;
-      for (size_t i = 0; i < outputs.size(); ++i) {
-        const auto& weight = static_cast<const CpuPackedWeight&>(*outputs[i].weight);
-        inputs[i] = input_of(weight);
-        tasks += weight.num_tasks(inputs[i], pool_.num_threads(), kernels_);
-        ends[i] = tasks;
-      }
-      pool_.run(tasks, [&](int64_t task, int thread) {
-        size_t i = 0;
-        while (task >= ends[i]) ++i;
-        const auto& weight = static_cast<const CpuPackedWeight&>(*outputs[i].weight);
-        weight.run_task(task - (i == 0 ? 0 : ends[i - 1]), thread, inputs[i], outputs[i], pool_.num_threads(),
-                        kernels_);
-      });
-    }
-  }
+  void linear(const LinearParams& p) override { linear_.run(p, pool_, kernels_); }
+  void gated_linear(const GatedLinearParams& p) override { linear_.run(p, pool_, kernels_); }
 
   void rope_and_store_kv(const RopeStoreParams& p) override {
     const KvLayout& layout = p.layout;
@@ -213,20 +172,13 @@ class CpuBackend final : public Backend {
     });
   }
 
-  const ActivationRows* quantize(const LinearParams& p, ActivationType type, ActivationRows& rows, bool& ready) {
-    if (!ready) quantize_activations(p.x, p.num_tokens, p.in_features, type, pool_, kernels_, rows);
-    ready = true;
-    return &rows;
-  }
-
   std::string name_;
   const KernelTable& kernels_;
   ThreadPool pool_;
   RopeTable rope_;
   CpuAttention attention_;
   CpuExperts experts_;
-  AlignedBuffer tiles_;
-  ActivationRows int8_rows_, int16_rows_;
+  CpuLinear linear_;
 };
 
 }  // namespace

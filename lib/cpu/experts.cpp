@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cpu/linear.h"
+
 namespace headrace {
 namespace {
 
@@ -69,11 +71,7 @@ void CpuExperts::run(const ExpertsParams& p, ThreadPool& pool, const KernelTable
   const int64_t elements = visits * inner;
   pool.run((elements + kElementsPerTask - 1) / kElementsPerTask, [&](int64_t task, int) {
     const int64_t at = task * kElementsPerTask, count = std::min(kElementsPerTask, elements - at);
-    if (p.activation == Activation::kClampedSwish) {
-      kernels.clamped_swish(p.activation_limit, gate + at, up + at, count, gate + at);
-    } else {
-      kernels.gated_activation(static_cast<int32_t>(p.activation), gate + at, up + at, count, gate + at);
-    }
+    gate_in_place(kernels, p.activation, p.activation_limit, gate + at, up + at, count);
   });
 
   list_.clear();

@@ -67,9 +67,12 @@ void GroupedLinear::run(const std::vector<int64_t>& starts, const std::vector<co
   }
   pool.run(tasks, [&](int64_t task, int thread) {
     const auto i = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), task) - ends_.begin());
-    weight_of(products[i])
-        .run_task(task - (i == 0 ? 0 : ends_[i - 1]), thread, input_of(products[i]), products[i].output, threads,
-                  kernels);
+    const CpuPackedWeight& weight = weight_of(products[i]);
+    const LinearInput input = input_of(products[i]);
+    const LinearOutput& output = products[i].output;
+    const int64_t own = task - (i == 0 ? 0 : ends_[i - 1]);
+    weight.run_task(own, thread, input, output, weight.task_area(own, input, threads, kernels).in(output), threads,
+                    kernels);
   });
 }
 

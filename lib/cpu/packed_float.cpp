@@ -54,12 +54,23 @@ class PackedFloat final : public CpuPackedWeight {
     return ceil_div(num_panels(), kPairPanels) * num_blocks(input, kernels);
   }
 
-  void run_task(int64_t task, int, const LinearInput& input, const LinearOutput& output, int,
+  TaskArea task_area(int64_t task, const LinearInput& input, int, const KernelTable& kernels) const override {
+    const bool one_tile = input.num_tokens <= kernels.float_tile_rows;
+    const int64_t blocks = one_tile ? 1 : num_blocks(input, kernels);
+    const int64_t task_rows = one_tile ? input.num_tokens : block_rows(kernels);
+    const int64_t task_columns = (one_tile ? kTaskPanels : kPairPanels) * kPanel;
+    const int64_t first_row = task % blocks * task_rows, first_column = task / blocks * task_columns;
+    return {first_row, std::min(task_rows, input.num_tokens - first_row), first_column,
+            std::min(task_columns, rows_ - first_column)};
+  }
+
+  void run_task(int64_t task, int, const LinearInput& input, const LinearOutput& output, float* y, int num_threads,
                 const KernelTable& kernels) const override {
+    const TaskArea area = task_area(task, input, num_threads, kernels);
     if (input.num_tokens <= kernels.float_tile_rows) {
-      multiply_one_tile(task, input, output, kernels);
+      multiply_one_tile(area, input, output, y, kernels);
     } else {
-      multiply_block(task, input, output, kernels);
+      multiply_block(area, input, output, y, kernels);
     }
   }
 
@@ -75,10 +86,10 @@ class PackedFloat final : public CpuPackedWeight {
     return ceil_div(input.num_tokens, block_rows(kernels));
   }
 
-  void multiply_one_tile(int64_t task, const LinearInput& input, const LinearOutput& output,
+  void multiply_one_tile(const TaskArea& area, const LinearInput& input, const LinearOutput& output, float* y,
                          const KernelTable& kernels) const {
     alignas(64) float totals[kMostTileRows * kTaskPanels * kPanel] = {};
-    const int64_t first = task * kTaskPanels;
+    const int64_t first = area.first_column / kPanel;
     MatmulTile tile;
     tile.x = input.num_tokens == 1 ? input.x : input.x_tiles;
     tile.x_stride = input.num_tokens == 1 ? 1 : kernels.float_tile_rows;
@@ -91,20 +102,18 @@ class PackedFloat final : public CpuPackedWeight {
     tile.out = totals;
     tile.out_stride = kTaskPanels * kPanel;
     kernels.matmul_tile(type_, tile);
-    write(totals, tile.out_stride, 0, input.num_tokens, first, tile.panels, output);
+    write(totals, tile.out_stride, area, output, y);
   }
 
   // Neighbouring tasks share their weights, so that the second finds them in the last-level cache.
-  void multiply_block(int64_t task, const LinearInput& input, const LinearOutput& output,
+  void multiply_block(const TaskArea& area, const LinearInput& input, const LinearOutput& output, float* y,
                       const KernelTable& kernels) const {
     alignas(64) float widened[kPairPanels * kSumChunk * kPanel];
     alignas(64) float totals[kBlockRows * kPairPanels * kPanel] = {};
     const int64_t tile_rows = kernels.float_tile_rows;
-    const int64_t blocks = num_blocks(input, kernels);
-    const int64_t first = task / blocks * kPairPanels;
+    const int64_t first = area.first_column / kPanel;
     const int64_t panels = std::min(kPairPanels, num_panels() - first);
-    const int64_t first_row = task % blocks * block_rows(kernels);
-    const int64_t end_row = std::min(first_row + block_rows(kernels), input.num_tokens);
+    const int64_t first_row = area.first_row, end_row = first_row + area.num_rows;
     MatmulTile tile;
     tile.x_stride = tile_rows;
     tile.k_stride = kPanel;
@@ -130,19 +139,14 @@ class PackedFloat final : public CpuPackedWeight {
         kernels.matmul_tile(PanelType::kF32, tile);
       }
     }
-    write(totals, tile.out_stride, first_row, end_row, first, panels, output);
+    write(totals, tile.out_stride, area, output, y);
   }
 
-  void write(const float* totals, int64_t stride, int64_t first_row, int64_t end_row, int64_t first_panel,
-             int64_t panels, const LinearOutput& output) const {
-    const int64_t begin = first_panel * kPanel;
-    const int64_t count = std::min(panels * kPanel, rows_ - begin);
-    for (int64_t row = first_row; row < end_row; ++row) {
-      const float* total = totals + (row - first_row) * stride;
-      float* y = output.y + row * output.y_stride + begin;
-      const float* bias = output.bias == nullptr ? nullptr : output.bias + begin;
-      for (int64_t n = 0; n < count; ++n) {
-        const float value = bias == nullptr ? total[n] : total[n] + bias[n];
+  void write(const float* totals, int64_t stride, const TaskArea& area, const LinearOutput& output, float* y) const {
+    const float* bias = output.bias == nullptr ? nullptr : output.bias + area.first_column;
+    for (int64_t row = 0; row < area.num_rows; ++row, totals += stride, y += output.y_stride) {
+      for (int64_t n = 0; n < area.num_columns; ++n) {
+        const float value = bias == nullptr ? totals[n] : totals[n] + bias[n];
         y[n] = output.accumulate ? y[n] + value : value;
       }
     }

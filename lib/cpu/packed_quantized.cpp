@@ -45,16 +45,23 @@ class PackedQuantized final : public CpuPackedWeight {
     return plan(input, num_threads, kernels).tasks;
   }
 
-  void run_task(int64_t task, int thread, const LinearInput& input, const LinearOutput& output, int num_threads,
-                const KernelTable& kernels) const override {
+  TaskArea task_area(int64_t task, const LinearInput& input, int num_threads,
+                     const KernelTable& kernels) const override {
     const Plan p = plan(input, num_threads, kernels);
-    const int64_t end_pair = std::min(num_pairs(), (task / p.row_tasks + 1) * p.run_pairs);
     const int64_t group = task % p.row_tasks / p.cuts;
     const int64_t first_row = group * kOutlierGroupRows + task % p.cuts * p.task_rows;
     const int64_t end_row = std::min((group + 1) * kOutlierGroupRows, input.num_tokens);
-    if (first_row >= end_row) return;
-    for (int64_t pair = task / p.row_tasks * p.run_pairs; pair < end_pair; ++pair) {
-      multiply(pair, first_row, std::min(p.task_rows, end_row - first_row), *input.q, output, thread, kernels);
+    const int64_t first_column = task / p.row_tasks * p.run_pairs * kTaskColumns;
+    return {first_row, std::min(p.task_rows, end_row - first_row), first_column,
+            std::min(p.run_pairs * kTaskColumns, rows_ - first_column)};
+  }
+
+  void run_task(int64_t task, int thread, const LinearInput& input, const LinearOutput& output, float* y,
+                int num_threads, const KernelTable& kernels) const override {
+    const TaskArea area = task_area(task, input, num_threads, kernels);
+    if (area.empty()) return;
+    for (int64_t column = 0; column < area.num_columns; column += kTaskColumns) {
+      multiply((area.first_column + column) / kTaskColumns, area, *input.q, output, y + column, thread, kernels);
     }
   }
 
@@ -83,7 +90,7 @@ class PackedQuantized final : public CpuPackedWeight {
     return {1, task_rows, cuts, row_tasks, pairs * row_tasks};
   }
 
-  void multiply(int64_t pair, int64_t first_row, int64_t num_rows, const ActivationRows& q, const LinearOutput& output,
+  void multiply(int64_t pair, const TaskArea& area, const ActivationRows& q, const LinearOutput& output, float* y,
                 int thread, const KernelTable& kernels) const {
     const int64_t column = pair * kTaskColumns;
     QuantizedTask task;
@@ -93,10 +100,10 @@ class PackedQuantized final : public CpuPackedWeight {
     task.first = q.first;
     task.second = q.second;
     task.outliers = q.outliers;
-    task.first_row = first_row;
-    task.num_rows = num_rows;
+    task.first_row = area.first_row;
+    task.num_rows = area.num_rows;
     task.bias = output.bias ? output.bias + column : nullptr;
-    task.y = output.y + first_row * output.y_stride + column;
+    task.y = y;
     task.y_stride = output.y_stride;
     task.num_columns = static_cast<int32_t>(std::min<int64_t>(kTaskColumns, rows_ - column));
     task.accumulate = output.accumulate;

@@ -18,6 +18,16 @@ struct LinearInput {
   int64_t in_features = 0;
 };
 
+// What one task of a product writes; empty for tasks without work.
+struct TaskArea {
+  int64_t first_row = 0, num_rows = 0;
+  int64_t first_column = 0, num_columns = 0;
+
+  bool empty() const { return num_rows <= 0 || num_columns <= 0; }
+  bool operator==(const TaskArea&) const = default;
+  float* in(const LinearOutput& output) const { return output.y + first_row * output.y_stride + first_column; }
+};
+
 // Immutable after packing. A product y = x W^T + bias, or y += ... (see LinearOutput), is cut into tasks that may run
 // in any order and on any thread; a row of y depends on its row of x alone. The tasks of all products of an op share
 // one loop, so that threads wait for each other once.
@@ -26,9 +36,12 @@ class CpuPackedWeight : public PackedWeight {
   // kFloat32: products read x and x_tiles; otherwise they read q, quantized with this type.
   virtual ActivationType input_type() const = 0;
   virtual int64_t num_tasks(const LinearInput& input, int num_threads, const KernelTable& kernels) const = 0;
-  // task in [0, num_tasks) of the same arguments; thread in [0, num_threads).
-  virtual void run_task(int64_t task, int thread, const LinearInput& input, const LinearOutput& output, int num_threads,
-                        const KernelTable& kernels) const = 0;
+  // task in [0, num_tasks) of the same arguments.
+  virtual TaskArea task_area(int64_t task, const LinearInput& input, int num_threads,
+                             const KernelTable& kernels) const = 0;
+  // Writes the task's area, of which y is the first element; thread in [0, num_threads).
+  virtual void run_task(int64_t task, int thread, const LinearInput& input, const LinearOutput& output, float* y,
+                        int num_threads, const KernelTable& kernels) const = 0;
 };
 
 }  // namespace headrace

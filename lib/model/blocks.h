@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kv/kv_cache.h"
 #include "model/batch.h"
@@ -24,6 +25,12 @@ struct StepContext {
 
 // Rows that a block reads: those of work.x normalised into work.normed, or as they are where there is no norm.
 const float* block_input(const StepContext& step, const NormWeight& norm);
+
+// Products of x [num_rows, in_features] with weights.
+void linear(const StepContext& step, const float* x, int64_t in_features, std::span<const LinearOutput> outputs);
+// out [num_rows, intermediate_size] = activation(x W_gate) * (x W_up), x [num_rows, hidden_size].
+void gated_linear(const StepContext& step, const float* x, const DenseWeights& weights, Activation activation,
+                  float limit, float* out);
 
 // work.x [num_rows, hidden_size] -> keys and values of every row into the layer's blocks, and (with_output)
 // attention's result, before the output projection, into work.attention.

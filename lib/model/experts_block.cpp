@@ -4,15 +4,6 @@ namespace headrace {
 
 namespace {
 
-void linear(const StepContext& step, const float* x, int64_t in_features, std::span<const LinearOutput> outputs) {
-  LinearParams params;
-  params.x = x;
-  params.num_tokens = step.num_rows;
-  params.in_features = in_features;
-  params.outputs = outputs;
-  step.backend.linear(params);
-}
-
 void choose(const StepContext& step, const RouterSpec& spec, const MoeWeights& weights, const float* input) {
   ForwardWorkspace& work = step.work;
   const LinearOutput logits[] = {weights.router.to(work.router.data())};
@@ -39,16 +30,7 @@ void choose(const StepContext& step, const RouterSpec& spec, const MoeWeights& w
 void add_shared(const StepContext& step, const MixtureOfExperts& spec, const MoeWeights& weights, const float* input,
                 float* out) {
   ForwardWorkspace& work = step.work;
-  const LinearOutput inner[] = {weights.shared.gate.to(work.gate.data()), weights.shared.up.to(work.up.data())};
-  linear(step, input, step.spec.hidden_size, inner);
-  GatedActivationParams activation;
-  activation.gate = work.gate.data();
-  activation.up = work.up.data();
-  activation.num_elements = step.num_rows * spec.shared_intermediate_size;
-  activation.activation = spec.activation;
-  activation.limit = spec.activation_limit;
-  activation.out = work.gate.data();
-  step.backend.gated_activation(activation);
+  gated_linear(step, input, weights.shared, spec.activation, spec.activation_limit, work.gate.data());
   if (spec.shared_gate) {
     // On this side of the last product, which is linear, so that the sum needs no buffer of its own.
     const LinearOutput logits[] = {weights.shared_gate.to(work.router.data())};

@@ -6,15 +6,6 @@ namespace headrace {
 
 namespace {
 
-void linear(const StepContext& step, const float* x, int64_t in_features, std::span<const LinearOutput> outputs) {
-  LinearParams params;
-  params.x = x;
-  params.num_tokens = step.num_rows;
-  params.in_features = in_features;
-  params.outputs = outputs;
-  step.backend.linear(params);
-}
-
 void normalize(const StepContext& step, float* x, const std::vector<float>& weight, float eps) {
   RmsNormParams params;
   params.x = params.out = x;

@@ -10,15 +10,6 @@ namespace {
 
 constexpr float kUnitEps = 1e-6f;  // of the L2 norm of queries and keys
 
-void linear(const StepContext& step, const float* x, int64_t in_features, std::span<const LinearOutput> outputs) {
-  LinearParams params;
-  params.x = x;
-  params.num_tokens = step.num_rows;
-  params.in_features = in_features;
-  params.outputs = outputs;
-  step.backend.linear(params);
-}
-
 // Columns of a wider buffer.
 LinearOutput to(const LinearWeight& weight, float* y, int64_t stride) {
   LinearOutput output = weight.to(y);

@@ -71,6 +71,7 @@ class Backend {
   virtual void rms_norm(const RmsNormParams& params) = 0;
   virtual void layer_norm(const LayerNormParams& params) = 0;
   virtual void linear(const LinearParams& params) = 0;
+  virtual void gated_linear(const GatedLinearParams& params) = 0;
   virtual void rope_and_store_kv(const RopeStoreParams& params) = 0;
   virtual void paged_attention(const PagedAttentionParams& params) = 0;
   virtual void gated_activation(const GatedActivationParams& params) = 0;

@@ -55,19 +55,14 @@ class ProfilingBackend final : public Backend {
   }
 
   void linear(const LinearParams& p) override {
-    ProfiledCall call{ProfiledOp::kLinear};
-    call.rows = p.num_tokens;
-    call.in_features = p.in_features;
-    bool any_block = false;
-    for (const LinearOutput& output : p.outputs) {
-      any_block = count_weight(*output.weight, call) || any_block;
-      call.out_features += output.weight->rows();
-    }
-    if (any_block) call.arithmetic = block_arithmetic_;
-    call.multiply_adds = static_cast<uint64_t>(p.num_tokens) * static_cast<uint64_t>(p.in_features) *
-                         static_cast<uint64_t>(call.out_features);
-    const ProfiledSpan span(profile_.get(), call);
+    const ProfiledSpan span(profile_.get(), products(p.num_tokens, p.in_features, p.outputs));
     backend_->linear(p);
+  }
+
+  void gated_linear(const GatedLinearParams& p) override {
+    const LinearOutput outputs[] = {{p.gate}, {p.up}};
+    const ProfiledSpan span(profile_.get(), products(p.num_tokens, p.in_features, outputs));
+    backend_->gated_linear(p);
   }
 
   void rope_and_store_kv(const RopeStoreParams& p) override {
@@ -246,6 +241,22 @@ class ProfilingBackend final : public Backend {
     call.weight_types |= uint64_t{1} << static_cast<int>(weight.dtype());
     call.bytes += weight.bytes();
     return is_block_format(weight.dtype());
+  }
+
+  // Products of the same rows.
+  ProfiledCall products(int64_t rows, int64_t in_features, std::span<const LinearOutput> outputs) const {
+    ProfiledCall call{ProfiledOp::kLinear};
+    call.rows = rows;
+    call.in_features = in_features;
+    bool any_block = false;
+    for (const LinearOutput& output : outputs) {
+      any_block = count_weight(*output.weight, call) || any_block;
+      call.out_features += output.weight->rows();
+    }
+    if (any_block) call.arithmetic = block_arithmetic_;
+    call.multiply_adds =
+        static_cast<uint64_t>(rows) * static_cast<uint64_t>(in_features) * static_cast<uint64_t>(call.out_features);
+    return call;
   }
 
   // `touched` floats per element. Their functions are no multiply-adds.

@@ -138,6 +138,15 @@ class ReferenceBackend final : public Backend {
     }
   }
 
+  void gated_linear(const GatedLinearParams& p) override {
+    const int64_t width = p.gate->rows();
+    std::vector<float> up(static_cast<size_t>(p.num_tokens * width));
+    const LinearOutput outputs[] = {{p.gate, p.gate_bias, p.out, width, false},
+                                    {p.up, p.up_bias, up.data(), width, false}};
+    linear({p.x, p.num_tokens, p.in_features, outputs});
+    reference_gated_activation({p.out, up.data(), p.num_tokens * width, p.activation, p.out, p.limit});
+  }
+
   void rope_and_store_kv(const RopeStoreParams& p) override { reference_rope_and_store_kv(p); }
   void paged_attention(const PagedAttentionParams& p) override { reference_paged_attention(p); }
 

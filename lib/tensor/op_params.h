@@ -72,6 +72,21 @@ struct LinearParams {
   std::span<const LinearOutput> outputs;
 };
 
+// out = activation(x Wg^T + bg) * (x Wu^T + bu): what a gated feed-forward multiplies down. Bit for bit that of a linear
+// op and a gated activation after it.
+struct GatedLinearParams {
+  const float* x = nullptr;  // [num_tokens, in_features], contiguous
+  int64_t num_tokens = 0;
+  int64_t in_features = 0;
+  const PackedWeight* gate = nullptr;  // [out_features, in_features]
+  const float* gate_bias = nullptr;    // [out_features] or null
+  const PackedWeight* up = nullptr;    // of the gate's shape
+  const float* up_bias = nullptr;
+  Activation activation = Activation::kSilu;
+  float limit = 0.0f;    // kClampedSwish
+  float* out = nullptr;  // [num_tokens, out_features], contiguous
+};
+
 // Per row: RMS-normalise each head of q and k where weights are given, rotate q and k by position, store k and v.
 struct RopeStoreParams {
   float* q = nullptr;        // [num_tokens, num_heads, head_dim], rotated in place

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/kernels/quantized_entry.h"
+#include "cpu/kernels/quantized_row_lanes.h"
 #include "cpu/kernels/vec.h"
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
@@ -82,37 +83,43 @@ HEADRACE_INLINE void block_scales(const int32_t* bits, int64_t blocks, float* sc
   }
 }
 
-// Writes the codes, scale and sums of one row's block. rest, if wanted, becomes x - scale * code.
-HEADRACE_INLINE void quantize_block(const float* x, float scale, float inverse, const BlockPlace& place, float* rest) {
-  __m128i low = _mm_setzero_si128(), high = low;
-  if (inverse != 0.0f) {
-    low = rounded_codes(mul(load(x), set1(inverse)));
-    high = rounded_codes(mul(load(x + 16), set1(inverse)));
+struct BlockCodes {
+  __m128i low, high;
+};
+
+HEADRACE_INLINE BlockCodes block_codes(const float* x, float inverse) {
+  if (inverse == 0.0f) return {_mm_setzero_si128(), _mm_setzero_si128()};
+  return {rounded_codes(mul(load(x), set1(inverse))), rounded_codes(mul(load(x + 16), set1(inverse)))};
+}
+
+// rest = x - scale * code, or zeros where there is no reciprocal.
+HEADRACE_INLINE void rest_of_block(const float* x, const BlockCodes& codes, float scale, float inverse, float* rest) {
+  int8_t bytes[kQuantBlock];
+  _mm_storeu_si128((__m128i*)bytes, codes.low);
+  _mm_storeu_si128((__m128i*)(bytes + 16), codes.high);
+  for (int i = 0; i < kQuantBlock; i += 16) {
+    const V16 left = sub(load(x + i), mul(set1(scale), load_i8(bytes + i)));
+    store(rest + i, inverse == 0.0f ? zero() : left);
   }
-  const int32_t low_sum = sum_codes(low), high_sum = sum_codes(high);
-  if (rest) {
-    int8_t codes[kQuantBlock];
-    _mm_storeu_si128((__m128i*)codes, low);
-    _mm_storeu_si128((__m128i*)(codes + 16), high);
-    for (int i = 0; i < kQuantBlock; i += 16) {
-      const V16 left = sub(load(x + i), mul(set1(scale), load_i8(codes + i)));
-      store(rest + i, inverse == 0.0f ? zero() : left);
-    }
-  }
+}
+
+// Writes the codes, scale and sums of one row's block.
+HEADRACE_INLINE void write_block(const BlockCodes& codes, float scale, const BlockPlace& place) {
+  const int32_t low_sum = sum_codes(codes.low), high_sum = sum_codes(codes.high);
   const int64_t stride = 4 * place.tile_rows;
   uint8_t* to = place.block + 4 * place.row;
   const auto put = [&](auto value) {
     memcpy(to, &value, sizeof value);
     to += stride;
   };
-  put(_mm_cvtsi128_si32(low));
-  put(_mm_extract_epi32(low, 1));
-  put(_mm_extract_epi32(low, 2));
-  put(_mm_extract_epi32(low, 3));
-  put(_mm_cvtsi128_si32(high));
-  put(_mm_extract_epi32(high, 1));
-  put(_mm_extract_epi32(high, 2));
-  put(_mm_extract_epi32(high, 3));
+  put(_mm_cvtsi128_si32(codes.low));
+  put(_mm_extract_epi32(codes.low, 1));
+  put(_mm_extract_epi32(codes.low, 2));
+  put(_mm_extract_epi32(codes.low, 3));
+  put(_mm_cvtsi128_si32(codes.high));
+  put(_mm_extract_epi32(codes.high, 1));
+  put(_mm_extract_epi32(codes.high, 2));
+  put(_mm_extract_epi32(codes.high, 3));
   // In the order of ActivationField.
   put(scale);
   put(scale * (float)(low_sum + high_sum));
@@ -123,14 +130,25 @@ HEADRACE_INLINE void quantize_block(const float* x, float scale, float inverse, 
   put(-high_sum);
 }
 
-// The blocks with the `wanted` largest magnitudes, ascending; of equal ones the first.
-void choose_outliers(const int32_t* amax, int64_t blocks, int64_t wanted, int32_t* index) {
+// Writes what the codes of a block leave over, as a block of its own.
+HEADRACE_INLINE void write_second_term(const float* x, const BlockCodes& codes, float scale, float inverse,
+                                       const BlockPlace& place) {
+  float rest[kQuantBlock], rest_scale, rest_inverse;
+  rest_of_block(x, codes, scale, inverse, rest);
+  const int32_t bits = magnitude_bits(rest);
+  block_scales(&bits, 1, &rest_scale, &rest_inverse);
+  write_block(block_codes(rest, rest_inverse), rest_scale, place);
+}
+
+// The blocks with the `wanted` largest magnitudes, ascending; of equal ones the first. Block b's is amax[b * stride].
+void choose_outliers(const int32_t* amax, int64_t stride, int64_t blocks, int64_t wanted, int32_t* index) {
   // The best so far, largest first: few later blocks enter the list, and each moves few entries.
   int64_t found = 0;
   for (int64_t b = 0; b < blocks; ++b) {
-    if (found == wanted && amax[b] <= amax[index[found - 1]]) continue;
+    const int32_t magnitude = amax[b * stride];
+    if (found == wanted && magnitude <= amax[index[found - 1] * stride]) continue;
     int64_t at = found < wanted ? found++ : found - 1;
-    for (; at > 0 && amax[index[at - 1]] < amax[b]; --at) index[at] = index[at - 1];
+    for (; at > 0 && amax[index[at - 1] * stride] < magnitude; --at) index[at] = index[at - 1];
     index[at] = (int32_t)b;
   }
   for (int64_t i = 1; i < wanted; ++i) {
@@ -141,42 +159,58 @@ void choose_outliers(const int32_t* amax, int64_t blocks, int64_t wanted, int32_
   }
 }
 
+// The outlier records of a row whose magnitudes are amax[b * stride].
+void write_outliers(const float* x, const int32_t* amax, int64_t stride, int64_t blocks, int64_t per_row,
+                    uint8_t* records, int32_t* index) {
+  choose_outliers(amax, stride, blocks, per_row, index);
+  for (int64_t n = 0; n < per_row; ++n, records += kActivationBytes) {
+    const int64_t b = index[n];
+    float scale, inverse;
+    block_scales(amax + b * stride, 1, &scale, &inverse);
+    const float* block = x + b * kQuantBlock;
+    write_second_term(block, block_codes(block, inverse), scale, inverse, {records, 1, 0});
+  }
+}
+
 }  // namespace
 
 void quantized_quantize_tile(const float* x, int64_t first_row, int32_t num_rows, const QuantizedPlane& first,
                              const QuantizedPlane& second, int64_t per_row, uint8_t* records, int32_t* index,
                              float* scratch) {
-  const int64_t blocks = first.blocks;
-  float* scales = scratch;
-  float* inverses = scratch + blocks;
-  int32_t* amax = (int32_t*)(scratch + 2 * blocks);
+  const int64_t blocks = first.blocks, cols = blocks * kQuantBlock;
   const int64_t block_bytes = (int64_t)num_rows * kActivationBytes;
   uint8_t* tile = first.bytes + first_row * blocks * kActivationBytes;
   uint8_t* second_tile = second.bytes ? second.bytes + first_row * blocks * kActivationBytes : nullptr;
-  for (int32_t r = 0; r < num_rows; ++r, x += blocks * kQuantBlock) {
-    float rest[kQuantBlock], scale, inverse;
+  records += first_row * per_row * kActivationBytes;
+  index += first_row * per_row;
+#if HEADRACE_ISA_LEVEL == 2
+  if (num_rows > 2 && !second_tile) {
+    int32_t* amax = (int32_t*)scratch;
+    for (int64_t b = 0; b < blocks; ++b) {
+      quantize_row_lanes(x + b * kQuantBlock, cols, num_rows, tile + b * block_bytes, amax + b * kRowLanes);
+    }
+    for (int32_t r = 0; r < num_rows; ++r) {
+      write_outliers(x + r * cols, amax + r, kRowLanes, blocks, per_row, records + r * per_row * kActivationBytes,
+                     index + r * per_row);
+    }
+    return;
+  }
+#endif
+  float* scales = scratch;
+  float* inverses = scratch + blocks;
+  int32_t* amax = (int32_t*)(scratch + 2 * blocks);
+  for (int32_t r = 0; r < num_rows; ++r, x += cols) {
     for (int64_t b = 0; b < blocks; ++b) amax[b] = magnitude_bits(x + b * kQuantBlock);
     block_scales(amax, blocks, scales, inverses);
     for (int64_t b = 0; b < blocks; ++b) {
-      const BlockPlace place = {tile + b * block_bytes, num_rows, r};
-      quantize_block(x + b * kQuantBlock, scales[b], inverses[b], place, second_tile ? rest : nullptr);
+      const float* block = x + b * kQuantBlock;
+      const BlockCodes codes = block_codes(block, inverses[b]);
+      write_block(codes, scales[b], {tile + b * block_bytes, num_rows, r});
       if (!second_tile) continue;
-      const int32_t bits = magnitude_bits(rest);
-      block_scales(&bits, 1, &scale, &inverse);
-      quantize_block(rest, scale, inverse, {second_tile + b * block_bytes, num_rows, r}, nullptr);
+      write_second_term(block, codes, scales[b], inverses[b], {second_tile + b * block_bytes, num_rows, r});
     }
     if (second_tile) continue;
-    const int64_t at = (first_row + r) * per_row;
-    choose_outliers(amax, blocks, per_row, index + at);
-    for (int64_t n = 0; n < per_row; ++n) {
-      const int64_t b = index[at + n];
-      uint8_t* record = records + (at + n) * kActivationBytes;
-      // What the block's own codes leave over; they are written once more on the way.
-      quantize_block(x + b * kQuantBlock, scales[b], inverses[b], {tile + b * block_bytes, num_rows, r}, rest);
-      const int32_t bits = magnitude_bits(rest);
-      block_scales(&bits, 1, &scale, &inverse);
-      quantize_block(rest, scale, inverse, {record, 1, 0}, nullptr);
-    }
+    write_outliers(x, amax, 1, blocks, per_row, records + r * per_row * kActivationBytes, index + r * per_row);
   }
 }
 

@@ -142,6 +142,6 @@ struct QuantizedKernels {
                         const QuantizedPlane& second, int64_t per_row, uint8_t* records, int32_t* index,
                         float* scratch);
 };
-constexpr int kQuantizeScratch = 3;
+constexpr int kQuantizeScratch = 8;
 
 }  // namespace headrace
