@@ -68,7 +68,6 @@ TEST_CASE("a profile counts each op of each step, with its bytes and multiply-ad
     CHECK(total(profile, "attention", "calls") == kSteps * num_layers);
     CHECK(total(profile, "attention", "rows") == kRows * num_layers);
     CHECK(total(profile, "rope_store", "calls") == kSteps * num_layers);
-    CHECK(total(profile, "activation", "calls") == kSteps * num_layers);
     // Inputs, output, gate and up, down; and the head.
     CHECK(total(profile, "linear", "calls") == kSteps * (4 * num_layers + 1));
     // Each step reads what decode_weight_bytes says, but for the norms, which are no linear ops.
