@@ -183,7 +183,7 @@ void quantized_quantize_tile(const float* x, int64_t first_row, int32_t num_rows
   uint8_t* second_tile = second.bytes ? second.bytes + first_row * blocks * kActivationBytes : nullptr;
   records += first_row * per_row * kActivationBytes;
   index += first_row * per_row;
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_VECTOR_BITS == 512
   if (num_rows > 2 && !second_tile) {
     int32_t* amax = (int32_t*)scratch;
     for (int64_t b = 0; b < blocks; ++b) {

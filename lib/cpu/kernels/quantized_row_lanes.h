@@ -7,7 +7,7 @@
 #include "cpu/kernels/quantized_kernels.h"
 #include "cpu/kernels/vec.h"
 
-#if HEADRACE_ISA_LEVEL == 2
+#if HEADRACE_VECTOR_BITS == 512
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 
