@@ -2,7 +2,10 @@
 
 #include <immintrin.h>
 
-#include <algorithm>
+#include <string>
+#include <system_error>
+
+#include "base/processor_list.h"
 
 namespace headrace {
 namespace {
@@ -11,12 +14,18 @@ namespace {
 // shorter than the gap between two requests.
 constexpr int kSpins = 2000;
 
+void bind(std::thread& thread, int processor) {
+  const int error = bind_thread(thread.native_handle(), processor);
+  if (error != 0) throw std::system_error(error, std::generic_category(), "processor " + std::to_string(processor));
+}
+
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads) {
+ThreadPool::ThreadPool(int num_threads, std::span<const int> processors) {
   try {
     for (int thread = 1; thread < num_threads; ++thread) {
       workers_.emplace_back([this, thread] { work(thread); });
+      if (!processors.empty()) bind(workers_.back(), processors[static_cast<size_t>(thread) % processors.size()]);
     }
   } catch (...) {
     stop();  // those that wait would outlive what they wait on
@@ -39,29 +48,36 @@ void ThreadPool::run_erased(int64_t num_tasks, const void* task, Erased call) {
   task_ = task;
   call_ = call;
   num_tasks_ = num_tasks;
-  next_task_.store(0, std::memory_order_relaxed);
-  busy_workers_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_seq_cst);  // publishes the fields above
-  if (sleepers_.load(std::memory_order_seq_cst) > 0) {
+  unfinished_.store(num_tasks, std::memory_order_relaxed);
+  untaken_.store(num_tasks, std::memory_order_release);  // publishes the above to who takes a task
+  generation_.fetch_add(1, std::memory_order_seq_cst);
+  if (const int sleepers = sleepers_.load(std::memory_order_seq_cst); sleepers > 0) {
     std::lock_guard lock(mutex_);
-    wake_.notify_all();
+    if (sleepers < num_tasks) {
+      wake_.notify_all();
+    } else {
+      for (int64_t helper = 1; helper < num_tasks; ++helper) wake_.notify_one();  // the first task is the caller's
+    }
   }
   take_tasks(0);
-  for (int spins = 0; busy_workers_.load(std::memory_order_acquire) != 0; ++spins) {
+  for (int spins = 0; unfinished_.load(std::memory_order_acquire) != 0; ++spins) {
     if (spins < kSpins) {
       _mm_pause();
     } else {
-      std::this_thread::yield();  // more threads than processors: let the others finish
+      std::this_thread::yield();  // more threads than processors: let those with a task finish
     }
   }
 }
 
 void ThreadPool::take_tasks(int thread) {
+  int64_t taken = 0;
   for (;;) {
-    const int64_t index = next_task_.fetch_add(1, std::memory_order_relaxed);
-    if (index >= num_tasks_) return;
-    call_(task_, index, thread);
+    const int64_t untaken = untaken_.fetch_sub(1, std::memory_order_acquire);
+    if (untaken <= 0) break;
+    ++taken;  // from here on the loop cannot end before this thread says that it is done
+    call_(task_, num_tasks_ - untaken, thread);
   }
+  if (taken > 0) unfinished_.fetch_sub(taken, std::memory_order_release);
 }
 
 void ThreadPool::work(int thread) {
@@ -75,9 +91,8 @@ void ThreadPool::work(int thread) {
       sleepers_.fetch_sub(1, std::memory_order_seq_cst);
     }
     if (stopping_.load()) return;
-    ++seen;
+    seen = generation_.load(std::memory_order_acquire);
     take_tasks(thread);
-    busy_workers_.fetch_sub(1, std::memory_order_release);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -15,8 +16,11 @@ namespace headrace {
 // Thread rule: one loop at a time; the pool belongs to whoever steps the engine.
 class ThreadPool {
  public:
-  // Throws std::system_error where the system gives no more threads; those already started have ended then.
-  explicit ThreadPool(int num_threads);
+  // Worker `thread` may run only on processors[thread % size], or anywhere where the list is empty. The calling thread is
+  // thread 0 and the host's own: it is not bound, and the first processor is left for it.
+  // Throws std::system_error where the system gives no more threads or refuses a processor; the threads already started have
+  // ended then.
+  explicit ThreadPool(int num_threads, std::span<const int> processors = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -24,7 +28,8 @@ class ThreadPool {
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls task(index, thread) for each index in [0, num_tasks), thread in [0, num_threads()); returns when all are
-  // done. Which thread runs which index is left to timing: a task's result must not depend on it.
+  // done. Which thread runs which index is left to timing: a task's result must not depend on it. A worker that the system
+  // has not scheduled meanwhile is not waited for: it finds nothing left to do, or tasks of the loop that runs by then.
   template <class Task>
   void run(int64_t num_tasks, const Task& task) {
     if (num_tasks <= 0) return;
@@ -45,12 +50,15 @@ class ThreadPool {
   void take_tasks(int thread);
 
   std::vector<std::thread> workers_;
+  // Of the loop that runs. Read only by who has taken a task of it, whom run_erased waits for.
   const void* task_ = nullptr;
   Erased call_ = nullptr;
   int64_t num_tasks_ = 0;
-  alignas(64) std::atomic<int64_t> next_task_{0};
-  alignas(64) std::atomic<uint64_t> generation_{0};
-  alignas(64) std::atomic<int> busy_workers_{0};
+  // Tasks not taken. Subtracting 1 takes one where there was one; else it takes nothing, of whatever loop, as the next loop
+  // sets the number anew.
+  alignas(64) std::atomic<int64_t> untaken_{0};
+  alignas(64) std::atomic<int64_t> unfinished_{0};   // tasks
+  alignas(64) std::atomic<uint64_t> generation_{0};  // loops so far: what workers look at to see a new one
   std::atomic<int> sleepers_{0};
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
