@@ -1,20 +1,47 @@
 #include "arguments.h"
 
+#include <unistd.h>
+
+#include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 
 #include "progress.h"
 
 namespace cli {
+namespace {
+
+// A validator of decimal numbers of type T in [least, most], which leaves each as its shortest spelling: CLI11 by itself
+// takes a number beyond 64 bits for the nearest one within, and a leading 0 for the sign of another base.
+template <class T>
+CLI::Validator whole_number(T least, T most) {
+  const auto check = [least, most](std::string& text) -> std::string {
+    T value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (text.empty() || end != text.data() + text.size() || error == std::errc::invalid_argument) {
+      return text + " is not a whole number" + (least == 0 ? " of 0 or more" : "");
+    }
+    if (error == std::errc::result_out_of_range) return text + " does not fit into 64 bits";
+    if (value < least) return text + " is less than " + std::to_string(least);
+    if (value > most) return text + " is more than " + std::to_string(most);
+    text = std::to_string(value);
+    return "";
+  };
+  return CLI::Validator(check, "");
+}
+
+}  // namespace
 
 void ModelArguments::add_to(CLI::App& command) {
   command.add_option("-m,--model", path, "GGUF file, safetensors file or Hugging Face folder")->required();
   command.add_option("-t,--threads", threads, "threads (0, the default: all processors this process may use)")
-      ->check(at_least(0));
-  command.add_option("--isa", isa, "instruction set: auto, baseline, avx2, avx_vnni, avx512_vnni");
+      ->transform(within(0, INT32_MAX));
+  command.add_option("--isa", isa, "instruction set: auto, baseline, avx2, avx_vnni, avx512_vnni, neon, neon_dotprod");
   command.add_option("--kv-dtype", kv_dtype, "type of cached keys and values: f32, f16, bf16, q8");
   command.add_option("--set", settings, "further setting as key=value (docs/c-abi.md lists them)")->take_all();
 }
@@ -42,13 +69,14 @@ headrace::Model ModelArguments::load(const headrace::Options& options) const {
 
 void SamplingArguments::add_to(CLI::App& command) {
   command.add_option("-n,--max-tokens", max_tokens, "tokens to generate at most (0: until the model ends)")
-      ->check(at_least(0));
+      ->transform(at_least(0));
   command.add_option("--temp", temperature, "temperature; 0 is greedy (default)");
-  command.add_option("--top-k", top_k, "keep the k most likely tokens");
+  command.add_option("--top-k", top_k, "keep the k most likely tokens")->transform(within(INT32_MIN, INT32_MAX));
   command.add_option("--top-p", top_p, "keep the most likely tokens of this total probability");
   command.add_option("--min-p", min_p, "drop tokens less likely than this share of the most likely");
   command.add_option("--repetition-penalty", repetition_penalty, "penalty on tokens seen before");
-  seed_option_ = command.add_option("--seed", seed, "seed of the draws (default: a new one each time)");
+  seed_option_ = command.add_option("--seed", seed, "seed of the draws (default: a new one each time)")
+                     ->transform(whole_number<uint64_t>(0, UINT64_MAX));
   command.add_option("--stop", stop, "text that ends the output (repeatable)")->take_all();
 }
 
@@ -80,13 +108,18 @@ void write_file(const std::string& path, const std::string& content) {
   if (!file) throw std::runtime_error(path + ": cannot be written");
 }
 
-CLI::Validator at_least(int64_t least) {
-  const auto check = [least](std::string& text) -> std::string {
-    int64_t value = 0;
-    if (!CLI::detail::lexical_cast(text, value)) return text + " is not a whole number";
-    return value < least ? text + " is less than " + std::to_string(least) : std::string();
-  };
-  return CLI::Validator(check, "");
+void require_writable(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path file(path), folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  const bool writable = fs::exists(file, error) ? !fs::is_directory(file, error) && access(path.c_str(), W_OK) == 0
+                                                : file.has_filename() && fs::is_directory(folder, error) &&
+                                                      access(folder.c_str(), W_OK) == 0;
+  if (!writable) throw std::runtime_error(path + ": cannot be written");
 }
+
+CLI::Validator at_least(int64_t least) { return whole_number<int64_t>(least, INT64_MAX); }
+
+CLI::Validator within(int64_t least, int64_t most) { return whole_number<int64_t>(least, most); }
 
 }  // namespace cli

@@ -47,7 +47,12 @@ std::string read_file(const std::string& path);
 // Replaces a file's content. Throws std::runtime_error naming the file.
 void write_file(const std::string& path, const std::string& content);
 
-// Checks of counts given on the command line.
+// Throws std::runtime_error naming the file where write_file could not make or replace it. Nothing is made or changed: to be
+// asked before long work whose result goes there.
+void require_writable(const std::string& path);
+
+// For CLI::Option::transform: whole numbers given on the command line, which are decimal.
 CLI::Validator at_least(int64_t least);
+CLI::Validator within(int64_t least, int64_t most);
 
 }  // namespace cli

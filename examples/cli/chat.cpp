@@ -20,6 +20,7 @@ struct ChatArguments {
 };
 
 void chat(const ChatArguments& arguments) {
+  if (!arguments.save.empty()) require_writable(arguments.save);
   const headrace::Options options = arguments.model.options();
   const headrace::Model model = arguments.model.load(options);
   if (!model.has_chat_template()) {

@@ -84,6 +84,7 @@ void evaluate(const EvalArguments& arguments) {
     throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "cannot be compared with and written at once",
                           arguments.reference);
   }
+  if (!arguments.save_reference.empty()) require_writable(arguments.save_reference);
   headrace::Options options = arguments.model.options();
   if (arguments.exact) options.set("model.exact", "true");
   if (arguments.exact && arguments.model.kv_dtype.empty()) options.set("kv.dtype", "f32");
@@ -158,9 +159,9 @@ void add_eval(CLI::App& app) {
   arguments->model.add_to(*command);
   command->add_option("--text", arguments->text, "the text; - reads standard input")->required();
   command->add_option("--context", arguments->context, "tokens of a window, the second half is scored")
-      ->check(CLI::Range(8, 1 << 20));
+      ->transform(within(8, 1 << 20));
   command->add_option("--tokens", arguments->max_tokens, "use at most this many tokens of the text (0: all)")
-      ->check(at_least(0));
+      ->transform(within(0, INT32_MAX));
   command->add_option("--save-reference", arguments->save_reference, "write this run's log-probabilities to a file");
   command->add_option("--reference", arguments->reference, "compare with such a file");
   command->add_flag("--exact", arguments->exact, "run the same weights dequantized, everything in float32");

@@ -32,6 +32,7 @@ std::vector<int32_t> wanted_tokens(const LogitsArguments& arguments, const headr
 }
 
 void write_logits(const LogitsArguments& arguments) {
+  require_writable(arguments.output);
   headrace::Options options = arguments.model.options();
   const headrace::Model model = arguments.model.load(options);
   const std::vector<int32_t> tokens = wanted_tokens(arguments, model);
@@ -66,7 +67,9 @@ void add_logits(CLI::App& app) {
   CLI::App* command = app.add_subcommand("logits", "write the logits of a token sequence to a .npy file");
   arguments->model.add_to(*command);
   CLI::Option_group* source = command->add_option_group("input");
-  source->add_option("--tokens", arguments->tokens, "token ids, separated by commas")->delimiter(',');
+  source->add_option("--tokens", arguments->tokens, "token ids, separated by commas")
+      ->delimiter(',')
+      ->transform(within(INT32_MIN, INT32_MAX));
   source->add_option("-p,--prompt", arguments->prompt, "text");
   source->add_option("--tokens-file", arguments->tokens_file, "JSON file with an array of token ids");
   source->require_option(1);

@@ -5,8 +5,30 @@
 #include <exception>
 #include <iostream>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "commands.h"
+
+namespace {
+
+// Exit status of wrong usage, after a message. A word that is not known is named before all else: where it is a misspelt
+// subcommand or option, what would be required besides is of no use.
+int report(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown =
+      error.get_exit_code() == 0 ? std::vector<std::string>() : app.remaining(true);
+  if (unknown.empty()) return app.exit(error) == 0 ? 0 : 2;
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const std::string command = chosen.empty() ? "headrace" : "headrace " + chosen.front()->get_name();
+  const std::string& word = unknown.front();
+  std::string message = word + " is no option of " + command;
+  if (!word.starts_with('-'))
+    message = word + (chosen.empty() ? " is no subcommand" : " is one argument too many for " + command);
+  app.exit(CLI::ExtrasError(message, CLI::ExitCodes::ExtrasError));
+  return 2;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("Headrace: run, measure and inspect language models");
@@ -25,7 +47,7 @@ int main(int argc, char** argv) {
     // A full disk shows when the last of the output is written.
     if (!std::cout.flush()) throw std::runtime_error("standard output: writing failed");
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return report(app, error);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "headrace: error: %s\n", error.what());
     return 1;

@@ -26,6 +26,7 @@ nlohmann::ordered_json usage_json(const headrace_usage& usage) {
 }
 
 void run(const RunArguments& arguments) {
+  if (!arguments.trace.empty()) require_writable(arguments.trace);
   const std::string prompt = arguments.prompt == "-" ? read_file("-") : arguments.prompt;
   headrace::Options options = arguments.model.options();
   if (!arguments.trace.empty()) options.set("engine.profile", "trace");

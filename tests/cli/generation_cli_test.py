@@ -98,6 +98,8 @@ class Run(GenerationTest):
         whole = self.run_json("-p", "hello", "-n", "20")["tokens"]
         for count in (1, 7):
             self.assertEqual(self.run_json("-p", "hello", "-n", str(count))["tokens"], whole[:count])
+        self.assertEqual(self.run_json("-p", "hello", "-n", "010")["tokens"], whole[:10])
+        self.assertEqual(self.run_json("-p", "hello", "-n", str(2**63 - 1)), self.run_json("-p", "hello", "-n", "0"))
         unlimited = self.run_json("-p", "hello", "-n", "0")
         self.assertEqual(unlimited["tokens"][:20], whole)
         # 9 of the context's 256 tokens are the prompt's, unless the model ends before.
@@ -112,6 +114,7 @@ class Run(GenerationTest):
 
         self.assertEqual(draw("--temp", "1", "--seed", "3"), draw("--temp", "1", "--seed", "3"))
         self.assertNotEqual(draw("--temp", "1", "--seed", "3"), draw("--temp", "1", "--seed", "4"))
+        self.assertNotEqual(draw("--temp", "1", "--seed", str(2**64 - 1)), draw("--temp", "1", "--seed", str(2**63 - 1)))
         # Two draws of 16 tokens from 96 agree by chance with a probability far below 1e-9.
         self.assertNotEqual(draw("--temp", "1"), draw("--temp", "1"))
         # Greedy: temperature 0, which is the default, or one candidate, whatever the seed.

@@ -25,10 +25,48 @@ class Usage(unittest.TestCase):
 
     def test_exit_codes(self):
         run(code=2)
-        run("nothing", code=2)
-        run("run", "--nothing", code=2)
         for arguments in (("run", "-m", "/nowhere", "-p", "x"), ("inspect", "/nowhere"), ("tokenize", "-m", "/nowhere")):
             self.assertIn("headrace: error:", run(*arguments, code=1).stderr)
+
+
+class WrongUsage(CommandTest):
+    def test_unknown_words_are_named(self):
+        self.assert_wrong_usage("nothing", says="nothing is no subcommand\n")
+        self.assert_wrong_usage("nothing", "-m", "x", says="nothing is no subcommand\n")
+        self.assert_wrong_usage("--nothing", says="--nothing is no option of headrace\n")
+        self.assert_wrong_usage("--nothing", "run", says="--nothing is no option of headrace")
+        for command in ("run", "chat", "tokenize", "template", "inspect", "logits", "eval", "bench"):
+            # Before what is missing besides, such as the model.
+            self.assert_wrong_usage(command, "--nothing", says=f"--nothing is no option of headrace {command}\n")
+        self.assert_wrong_usage("tokenize", "-m", "x", "more", says="more is one argument too many for headrace tokenize\n")
+
+    def test_numbers(self):
+        run = ("run", "-m", "x", "-p", "x")
+        logits, evaluate = ("logits", "-m", "x", "-o", "x"), ("eval", "-m", "x", "--text", "x")
+        huge = "99999999999999999999"
+        for command in ((*run, "-n"), (*run, "-t"), (*run, "--top-k"), (*run, "--seed"), (*logits, "--tokens"),
+                        (*evaluate, "--context"), (*evaluate, "--tokens"), ("bench", "-m", "x", "--batch"),
+                        ("bench", "-m", "x", "--prompt-tokens"), ("bench", "-m", "x", "--gen-tokens"),
+                        ("bench", "-m", "x", "--repeats"), ("bench", "-m", "x", "--sweep", "--sweep-contexts"),
+                        ("bench", "-m", "x", "--sweep", "--sweep-batches")):
+            for number, says in ((huge, huge + " does not fit into 64 bits"), ("0x10", "0x10 is not a whole number"),
+                                 ("1.5", "1.5 is not a whole number"), ("", "is not a whole number")):
+                self.assert_wrong_usage(*command, number, says=says)
+        self.assert_wrong_usage(*run, "-n", "9223372036854775808", says="--max-tokens: 9223372036854775808 does not fit")
+        self.assert_wrong_usage(*run, "-n", "-" + huge, says="does not fit into 64 bits")
+        self.assert_wrong_usage(*run, "--seed", "-1", says="--seed: -1 is not a whole number of 0 or more")
+        self.assert_wrong_usage(*run, "-t", "2147483648", says="--threads: 2147483648 is more than 2147483647")
+        self.assert_wrong_usage(*run, "--top-k", "2147483648", says="--top-k: 2147483648 is more than 2147483647")
+        self.assert_wrong_usage(*logits, "--tokens", "1,2147483648", says="--tokens: 2147483648 is more than 2147483647")
+        self.assert_wrong_usage("bench", "-m", "x", "--batch", "4097", says="--batch: 4097 is more than 4096")
+
+    def test_outputs_that_cannot_be_written_fail_before_the_work(self):
+        """Before the model is looked for, which is not there."""
+        for path in ("/nowhere/out", "/", "/dev/null/out"):
+            for command in (("run", "-p", "x", "--trace"), ("chat", "--save"), ("bench", "--trace"),
+                            ("bench", "--sweep", "--svg"), ("logits", "--tokens", "1", "-o"),
+                            ("eval", "--text", "-", "--save-reference")):
+                self.assert_fails(command[0], "-m", "/no/model", *command[1:], path, says=path + ": cannot be written")
 
 
 class WithModel(CommandTest):
