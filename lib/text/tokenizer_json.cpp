@@ -14,16 +14,26 @@
 namespace headrace::text {
 namespace {
 
-// {"token": id, ...}
+// {"token": id, ...}. Ids may leave gaps. Two tokens of one id are refused: the reference takes such a file and decodes the id
+// as either of them, by chance.
 Status read_vocabulary(const JsonNode& node, Vocabulary& vocabulary) {
   HEADRACE_ASSIGN_OR_RETURN(const simdjson::dom::object object, node.as_object());
   vocabulary.reserve(object.size(), object.size() * 8);
   for (const auto field : object) {
-    int64_t id = 0;
-    if (field.value.get(id) != simdjson::SUCCESS || id < 0 || id > kMaxTokenId) {
-      return malformed(node.pointer() + "/" + std::string(field.key), "not an id in [0, {}]", kMaxTokenId);
+    const auto place = [&] { return node.pointer() + "/" + std::string(field.key); };
+    uint64_t id = 0;
+    if (int64_t negative = 0; field.value.get(negative) == simdjson::SUCCESS && negative < 0) {
+      return malformed(place(), "the id {} is not in [0, {}]", negative, kMaxTokenId);
     }
-    vocabulary.add(field.key, static_cast<int32_t>(id));
+    if (field.value.get(id) != simdjson::SUCCESS) return malformed(place(), "not an id in [0, {}]", kMaxTokenId);
+    if (id > static_cast<uint64_t>(kMaxTokenId)) {
+      return malformed(place(), "the id {} is not in [0, {}]", id, kMaxTokenId);
+    }
+    const auto index = static_cast<int32_t>(id);
+    if (vocabulary.has(index) && vocabulary.token(index) != field.key) {
+      return malformed(place(), "the id {} is that of {} already", id, vocabulary.token(index));
+    }
+    vocabulary.add(field.key, index);
   }
   return {};
 }
