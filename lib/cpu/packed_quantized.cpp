@@ -61,7 +61,8 @@ class PackedQuantized final : public CpuPackedWeight {
     const TaskArea area = task_area(task, input, num_threads, kernels);
     if (area.empty()) return;
     for (int64_t column = 0; column < area.num_columns; column += kTaskColumns) {
-      multiply((area.first_column + column) / kTaskColumns, area, *input.q, output, y + column, thread, kernels);
+      multiply((area.first_column + column) / kTaskColumns, column == 0, area, *input.q, output, y + column, thread,
+               kernels);
     }
   }
 
@@ -77,7 +78,7 @@ class PackedQuantized final : public CpuPackedWeight {
     const int64_t pairs = num_pairs();
     if (input.num_tokens <= kernels.quantized.few_rows) {
       // Few rows read the weights at the speed of memory, which likes long runs.
-      const int64_t run_pairs = std::clamp<int64_t>(pairs / (8 * num_threads), 1, kMostRunPairs);
+      const int64_t run_pairs = std::clamp<int64_t>(pairs / (4 * num_threads), 1, kMostRunPairs);
       return {run_pairs, input.num_tokens, 1, 1, ceil_div(pairs, run_pairs)};
     }
     // Rows are cut only as far as it takes to give every thread a few tasks: each cut unpacks the weights again.
@@ -90,8 +91,8 @@ class PackedQuantized final : public CpuPackedWeight {
     return {1, task_rows, cuts, row_tasks, pairs * row_tasks};
   }
 
-  void multiply(int64_t pair, const TaskArea& area, const ActivationRows& q, const LinearOutput& output, float* y,
-                int thread, const KernelTable& kernels) const {
+  void multiply(int64_t pair, bool starts, const TaskArea& area, const ActivationRows& q, const LinearOutput& output,
+                float* y, int thread, const KernelTable& kernels) const {
     const int64_t column = pair * kTaskColumns;
     QuantizedTask task;
     task.layout = &layout_;
@@ -107,12 +108,13 @@ class PackedQuantized final : public CpuPackedWeight {
     task.y_stride = output.y_stride;
     task.num_columns = static_cast<int32_t>(std::min<int64_t>(kTaskColumns, rows_ - column));
     task.accumulate = output.accumulate;
+    task.starts = starts;
     task.scratch = q.scratch + static_cast<uint64_t>(thread) * q.workspace_bytes;
     kernels.quantized.run_task(task);
   }
 
   static constexpr int64_t kMostBlockBytes = 320;  // Q8_K has 292
-  static constexpr int64_t kMostRunPairs = 8;
+  static constexpr int64_t kMostRunPairs = 64;
   static constexpr int64_t kFewestTaskRows = 48;
   static constexpr int64_t kRowStep = 12;  // a multiple of every instruction set's tile
 

@@ -196,6 +196,23 @@ void quantized_quantize_tile(const float* x, int64_t first_row, int32_t num_rows
     return;
   }
 #endif
+#if HEADRACE_VECTOR_BITS == 512
+  if (num_rows == 1 && !second_tile) {
+    int32_t* amax = (int32_t*)scratch;
+    int64_t b = 0;
+    for (; b + kRowLanes <= blocks; b += kRowLanes) {
+      quantize_block_lanes(x + b * kQuantBlock, tile + b * kActivationBytes, amax + b);
+    }
+    for (; b < blocks; ++b) {
+      amax[b] = magnitude_bits(x + b * kQuantBlock);
+      float scale, inverse;
+      block_scales(amax + b, 1, &scale, &inverse);
+      write_block(block_codes(x + b * kQuantBlock, inverse), scale, {tile + b * kActivationBytes, 1, 0});
+    }
+    write_outliers(x, amax, 1, blocks, per_row, records, index);
+    return;
+  }
+#endif
   float* scales = scratch;
   float* inverses = scratch + blocks;
   int32_t* amax = (int32_t*)(scratch + 2 * blocks);

@@ -67,6 +67,9 @@ void few_rows(const QuantizedTask& task, const Scratch& scratch) {
   constexpr int64_t kPairBytes = kTaskStrips * Format::kRecordBytes;
   const int shift = offset_shift(*task.layout);
   const uint8_t* records = task.pair;
+  if (task.starts) {
+    for (int64_t line = 0; line < kAheadBytes; line += 64) fetch(records + line);
+  }
   // Small chunks, so that reading the weights and multiplying overlap.
   for (int64_t block = 0; block < task.blocks; block += kMaxRecordBlocks) {
     const int64_t left = task.blocks - block;

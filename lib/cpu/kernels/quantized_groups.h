@@ -15,7 +15,7 @@ HEADRACE_INLINE constexpr int64_t lane_step(int v, int64_t strip, int64_t unit) 
 constexpr int64_t kStripFloats = (int64_t)sizeof(UnpackedStrip) / 4;
 
 // Weights are read once and in order, faster than the hardware looks ahead.
-constexpr int64_t kAheadBytes = 4096;
+constexpr int64_t kAheadBytes = 8192;
 HEADRACE_INLINE void fetch_ahead(const uint8_t* at) { fetch(at + kAheadBytes); }
 
 // group(block, v, g): four codes of each lane of vector v, group g of a block of the chunk.
