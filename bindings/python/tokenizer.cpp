@@ -24,7 +24,7 @@ void register_tokenizer(py::module_& module) {
             return self.decode(ids, skip_special);
           },
           py::arg("ids"), py::arg("skip_special") = false, py::call_guard<py::gil_scoped_release>(),
-          "Text of the ids; bytes that are no UTF-8 become U+FFFD.")
+          "Text of the ids; bytes that are no UTF-8 become U+FFFD. An id outside [0, vocab_size) raises Error.")
       .def(
           "token_bytes", [](const headrace::Tokenizer& self, int32_t id) { return py::bytes(self.bytes(id)); },
           py::arg("id"), "The bytes one token stands for.")

@@ -202,7 +202,8 @@ HEADRACE_API int32_t headrace_tokenizer_get_id(const headrace_tokenizer* tokeniz
 HEADRACE_API headrace_status headrace_tokenizer_encode(const headrace_tokenizer* tokenizer, const char* text, size_t text_size,
                                                        uint32_t flags, int32_t* tokens, size_t capacity, size_t* needed,
                                                        headrace_error** error);
-/* flags: HEADRACE_SKIP_SPECIAL. The result is valid UTF-8: bytes that are none become U+FFFD. */
+/* flags: HEADRACE_SKIP_SPECIAL. The result is valid UTF-8: bytes that are none become U+FFFD. An id outside [0, vocab_size) is
+ * HEADRACE_INVALID_ARGUMENT with "tokens[i]" as place; one inside that no token has gives no text. */
 HEADRACE_API headrace_status headrace_tokenizer_decode(const headrace_tokenizer* tokenizer, const int32_t* tokens,
                                                        size_t num_tokens, uint32_t flags, char* buffer, size_t capacity,
                                                        size_t* needed, headrace_error** error);
@@ -210,7 +211,8 @@ HEADRACE_API headrace_status headrace_tokenizer_decode(const headrace_tokenizer*
 HEADRACE_API headrace_status headrace_tokenizer_get_bytes(const headrace_tokenizer* tokenizer, int32_t token_id, char* buffer,
                                                           size_t capacity, size_t* needed, headrace_error** error);
 
-/* Streaming: tokens in, valid UTF-8 out; an incomplete character is held until it is whole. */
+/* Streaming: tokens in, valid UTF-8 out; an incomplete character is held until it is whole. An id that no token has gives no
+ * text and is no error: models may have more rows than their tokenizer has tokens. */
 typedef struct headrace_detokenizer headrace_detokenizer;
 
 HEADRACE_API headrace_status headrace_detokenizer_create(const headrace_tokenizer* tokenizer, uint32_t flags,

@@ -131,9 +131,9 @@ class Run {
     }
   }
 
-  // ahead_splits: how many of the next splits the same thread will do.
-  void split(const Tile& tile, int32_t kv_head, int64_t index, int64_t ahead_splits, const Workspace& w, float* max,
-             float* sum, float* acc) const {
+  // ahead_splits: how many of the next splits the same thread will do; starts: whether this is its first.
+  void split(const Tile& tile, int32_t kv_head, int64_t index, bool starts, int64_t ahead_splits, const Workspace& w,
+             float* max, float* sum, float* acc) const {
     const int64_t first = (tile.first_split() + index) * kSplit;
     AttentionSplit s;
     s.kv_dtype = static_cast<int32_t>(p_.layout.dtype);
@@ -148,6 +148,7 @@ class Run {
     s.block_table = p_.block_tables[tile.seq];
     s.begin = std::max(tile.begin, first);
     s.end = std::min(tile.end, first + kSplit);
+    s.starts = starts;
     s.ahead_end = std::min(tile.end, first + ahead_splits * kSplit + kSplit);
     s.num_rows = tile.num_tokens * group_;
     s.q = w.q;
@@ -225,7 +226,8 @@ void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, con
       run.load_rows(tile, kv_head, w);
       run.start(tile, kv_head, w);
       for (int64_t index = 0; index < tile.num_splits(); ++index) {
-        run.split(tile, kv_head, index, tile.num_splits() - 1 - index, w, w.split_max, w.split_sum, w.split_acc);
+        run.split(tile, kv_head, index, index == 0, tile.num_splits() - 1 - index, w, w.split_max, w.split_sum,
+                  w.split_acc);
         run.merge(tile, w, w.split_max, w.split_sum, w.split_acc);
       }
       run.finish(tile, kv_head, w);
@@ -259,7 +261,7 @@ void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, con
     run.load_rows(tile, kv_head, w);
     for (int64_t split = each.first; split < each.end; ++split) {
       float* at = partial(each.unit, split);
-      run.split(tile, kv_head, split, each.end - 1 - split, w, at, at + rows, at + 2 * rows);
+      run.split(tile, kv_head, split, split == each.first, each.end - 1 - split, w, at, at + rows, at + 2 * rows);
     }
   });
   pool.run(units, [&](int64_t unit, int thread) {

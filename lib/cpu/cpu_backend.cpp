@@ -29,7 +29,7 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(const CpuBackendOptions& options)
       : name_("cpu/" + std::string(isa_name(options.isa))),
         kernels_(kernel_table(static_cast<int32_t>(options.isa))),
-        pool_(options.num_threads) {}
+        pool_(options.num_threads, options.processors) {}
 
   std::string_view name() const override { return name_; }
   int num_threads() const override { return pool_.num_threads(); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "base/cpu_features.h"
 #include "ops/backend.h"
@@ -11,6 +12,7 @@ namespace headrace {
 struct CpuBackendOptions {
   Isa isa = Isa::kBaseline;  // must be available
   int num_threads = 1;
+  std::vector<int> processors = {};  // that threads are bound to, as ThreadPool takes them
 };
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuBackendOptions& options);

@@ -48,6 +48,7 @@ struct AttentionSplit {
   int64_t block_bytes;   // between blocks
   const int32_t* block_table;
   int64_t begin, end;        // logical positions that any row sees in this split: begin < end
+  bool starts;               // nothing before it has asked memory for the first chunk
   int64_t ahead_end;         // the same rows will be multiplied up to here next: worth asking memory for
   int32_t num_rows;          // (token, query head) pairs
   const float* q;            // [tiles of float_tile_rows][head_dim][float_tile_rows]

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/cpu_features.h"
+#include "base/processor_list.h"
 
 namespace headrace::engine {
 namespace {
@@ -62,6 +63,15 @@ Status set_isa(EngineOptions& options, const OptionInfo& info, std::string_view 
   return Status();
 }
 
+Status set_affinity(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  auto processors = parse_processor_list(value);
+  if (!processors.ok()) {
+    return invalid_argument(std::string(info.key), "{}: {}", quoted(value), processors.status().message());
+  }
+  options.affinity = processors.take();
+  return Status();
+}
+
 Status set_profile(EngineOptions& options, const OptionInfo& info, std::string_view value) {
   if (value == "off") {
     options.profile = ProfileMode::kOff;
@@ -113,6 +123,12 @@ constexpr Option kOptions[] = {
       "Instruction set of the kernels; auto is the strongest of the machine. One the machine lacks is refused when a "
       "model is loaded."},
      set_isa},
+    {{"engine.affinity", "list", "", "0..8191",
+      "Processors such as 0-3,8: thread t is bound to the one at t in the list, which is gone over again where it is "
+      "shorter. Thread 0 is the host's, which calls; it is left as it is, to be bound by the host. With engine.threads "
+      "= 0 there are as many threads as processors. One that the process cannot have is refused when a model is "
+      "loaded."},
+     set_affinity},
     {{"engine.profile", "choice", "off", "off|ops|trace",
       "Measure the model's ops for headrace_model_describe_profile; trace also keeps each call, for "
       "headrace_model_describe_trace. Off costs nothing."},

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status.h"
@@ -17,7 +18,7 @@ namespace headrace::engine {
 // What a host may ask of one option. All views are static.
 struct OptionInfo {
   std::string_view key;
-  std::string_view type;  // "integer", "boolean" or "choice"
+  std::string_view type;  // "integer", "boolean", "choice" or "list"
   std::string_view default_value;
   std::string_view range;  // "0..1024", "true|false", "f32|f16|bf16|q8"
   std::string_view doc;
@@ -29,7 +30,8 @@ std::span<const OptionInfo> option_table();
 // Values as plain members, so that C++ callers can set them directly; set() is the same by name. Copyable; one thread
 // at a time per object.
 struct EngineOptions {
-  int32_t threads = 0;  // 0: every processor this process may use
+  int32_t threads = 0;        // 0: every processor this process may use
+  std::vector<int> affinity;  // processors; empty: threads are not bound
   std::string isa = "auto";
   ProfileMode profile = ProfileMode::kOff;
   ActivationType activations = ActivationType::kInt8;

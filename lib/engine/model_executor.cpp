@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/cpu_features.h"
+#include "base/processor_list.h"
 #include "cpu/cpu_backend.h"
 #include "model/forward.h"
 #include "ops/profiling_backend.h"
@@ -65,7 +66,12 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
   if (!isa.ok()) return Status(isa.status().code(), isa.status().message(), "engine.isa");
   CpuBackendOptions cpu;
   cpu.isa = *isa;
-  cpu.num_threads = options.threads > 0 ? options.threads : usable_processors();
+  if (const Status status = check_processors(options.affinity); !status.ok()) {
+    return Status(status.code(), status.message(), "engine.affinity");
+  }
+  cpu.processors = options.affinity;
+  const int by_default = cpu.processors.empty() ? usable_processors() : static_cast<int>(cpu.processors.size());
+  cpu.num_threads = options.threads > 0 ? options.threads : by_default;
   auto backend = make_cpu_backend(cpu);
   if (!backend.ok() || options.profile == ProfileMode::kOff) return backend;
   return make_profiling_backend(backend.take(), std::make_shared<OpProfile>(options.profile == ProfileMode::kTrace));

@@ -1,5 +1,7 @@
 // Options: each default is accepted where it is read, what is no value is refused by the option's name; and the
 // convention of buffers, which the functions about options show as well as any.
+#include <sched.h>
+
 #include <cstring>
 
 #include <nlohmann/json.hpp>
@@ -40,6 +42,7 @@ TEST_CASE("what is no value of an option is refused, naming the option") {
       const long long high = std::stoll(range.substr(range.find("..") + 2));
       bad.push_back(std::to_string(high + 1));
     }
+    if (type == "list") bad.erase(bad.begin());  // an empty list is one
     for (const std::string& value : bad) {
       INFO(key << " = " << value);
       const Failure failure = failure_of([&] { headrace::Options().set(key, value); });
@@ -58,6 +61,19 @@ TEST_CASE("an instruction set the machine lacks, and a block size of no multiple
   const Failure failure = failure_of([&] { load_tiny(options); });
   CHECK((failure.code == HEADRACE_OK) == has);
   if (!has) CHECK(failure.place == "engine.isa");
+}
+
+TEST_CASE("threads are bound to the processors that are named, and one that is not there is refused") {
+  const std::string here = std::to_string(sched_getcpu());
+  CHECK(load_tiny(headrace::Options().set("engine.affinity", here)).info().num_threads == 1);
+  headrace::Options options;
+  options.set("engine.affinity", here).set("engine.threads", "3");
+  CHECK(load_tiny(options).info().num_threads == 3);
+  const Failure failure = failure_of([&] { load_tiny(options.set("engine.affinity", here + ",8191")); });
+  CHECK(failure.code == HEADRACE_INVALID_ARGUMENT);
+  CHECK(failure.place == "engine.affinity");
+  CHECK(failure.message.find("8191") != std::string::npos);
+  CHECK(failure_of([&] { options.set("engine.affinity", "3-1"); }).message.find("3-1") != std::string::npos);
 }
 
 TEST_CASE("unknown keys are refused, and a slip is told from the right word") {

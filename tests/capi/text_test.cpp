@@ -59,6 +59,19 @@ TEST_CASE("text to tokens and back, by the flags") {
   CHECK(own.decode({letter('a'), kFirstByte}) == "a\uFFFD");
 }
 
+TEST_CASE("ids outside the vocabulary are refused by name") {
+  const headrace::Tokenizer own = tokenizer();
+  CHECK(own.decode({own.vocab_size() - 1}).size() > 0);
+  for (const int32_t id : {-1, own.vocab_size(), INT32_MAX, INT32_MIN}) {
+    for (const bool skip_special : {false, true}) {
+      const Failure failure = failure_of([&] { own.decode({letter('a'), id}, skip_special); });
+      CHECK(failure.code == HEADRACE_INVALID_ARGUMENT);
+      CHECK(failure.place == "tokens[1]");
+      CHECK(failure.message.find(std::to_string(id) + " is outside the vocabulary of 96") != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("a tokenizer outlives its model, and loads without one") {
   const TemporaryFolder folder;
   write_text_model(folder);

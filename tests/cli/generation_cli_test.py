@@ -58,7 +58,7 @@ class Run(GenerationTest):
         for name in spans:
             for begin, end, _ in spans[name]:
                 self.assertTrue(any(b - 2e-3 <= begin and end <= e + 2e-3 for b, e, _ in spans["step"]), name)
-        for name in ("linear", "attention", "norm", "rope_store", "activation"):
+        for name in ("linear", "attention", "norm", "rope_store"):
             for begin, end, _ in spans[name]:
                 self.assertTrue(any(b - 2e-3 <= begin and end <= e + 2e-3 for b, e, _ in spans["forward"]), name)
         self.assert_fails("run", "-m", self.model, "-p", "hello", "-n", "1", "--json", "--trace", "/nowhere/trace.json",
@@ -99,8 +99,8 @@ class Run(GenerationTest):
         for count in (1, 7):
             self.assertEqual(self.run_json("-p", "hello", "-n", str(count))["tokens"], whole[:count])
         self.assertEqual(self.run_json("-p", "hello", "-n", "010")["tokens"], whole[:10])
-        self.assertEqual(self.run_json("-p", "hello", "-n", str(2**63 - 1)), self.run_json("-p", "hello", "-n", "0"))
         unlimited = self.run_json("-p", "hello", "-n", "0")
+        self.assertEqual(self.run_json("-p", "hello", "-n", str(2**63 - 1))["tokens"], unlimited["tokens"])
         self.assertEqual(unlimited["tokens"][:20], whole)
         # 9 of the context's 256 tokens are the prompt's, unless the model ends before.
         if unlimited["finish_reason"] == "length":

@@ -1,11 +1,10 @@
 // Tiny dense decoders of the smaller families against transformers' float32 logits, on every backend of this machine, from
 // HEADRACE_TEST_DATA.
 #include <cmath>
-#include <map>
 #include <span>
-#include <variant>
 
 #include "golden/golden_checks.h"
+#include "unit/gguf_writer.h"
 
 using namespace headrace;
 using namespace headrace::golden;
@@ -27,12 +26,10 @@ bool have_data() {
   return false;
 }
 
-using GgufMeta = std::map<std::string, std::variant<uint32_t, float, std::string>>;
-
 // A GGUF file as a converter writes it: F32 tensors of a safetensors file under other names, and vectors of its own.
-class GgufWriter {
+class ConvertedFile {
  public:
-  explicit GgufWriter(GgufMeta meta) : meta_(std::move(meta)) {}
+  explicit ConvertedFile(GgufMeta meta) : meta_(std::move(meta)) {}
 
   // norm_offset is added to norms: files of transformers store those of Gemma minus one.
   void add_all(const std::string& path, const std::vector<std::pair<std::string, std::string>>& renames,
@@ -56,61 +53,15 @@ class GgufWriter {
     tensors_.push_back({name, std::move(shape), std::move(values)});
   }
 
-  ModelSource source() {
-    auto bytes = std::make_shared<std::string>(write());
+  ModelSource source() const {
     ModelSource out;
-    out.sources.push_back(open_memory(std::as_bytes(std::span(*bytes)), "converted.gguf", [bytes] {}));
+    out.sources.push_back(source_of(gguf_text(meta_, tensors_), "converted.gguf"));
     return out;
   }
 
  private:
-  struct Named {
-    std::string name;
-    std::vector<uint64_t> shape;
-    std::vector<float> values;
-  };
-
-  std::string write() const {
-    std::string out = "GGUF";
-    const auto put = [&out](auto value) { out.append(reinterpret_cast<const char*>(&value), sizeof value); };
-    const auto put_text = [&](const std::string& text) {
-      put(uint64_t{text.size()});
-      out += text;
-    };
-    put(uint32_t{3});
-    put(uint64_t{tensors_.size()});
-    put(uint64_t{meta_.size()});
-    for (const auto& [key, value] : meta_) {
-      put_text(key);
-      if (const auto* number = std::get_if<uint32_t>(&value)) {
-        put(uint32_t{4});
-        put(*number);
-      } else if (const auto* real = std::get_if<float>(&value)) {
-        put(uint32_t{6});
-        put(*real);
-      } else {
-        put(uint32_t{8});
-        put_text(std::get<std::string>(value));
-      }
-    }
-    uint64_t offset = 0;
-    for (const Named& tensor : tensors_) {
-      put_text(tensor.name);
-      put(static_cast<uint32_t>(tensor.shape.size()));
-      for (size_t i = tensor.shape.size(); i-- > 0;) put(tensor.shape[i]);
-      put(uint32_t{0});
-      put(offset);
-      offset = (offset + tensor.values.size() * 4 + 31) / 32 * 32;
-    }
-    for (const Named& tensor : tensors_) {
-      out.resize((out.size() + 31) / 32 * 32);
-      out.append(reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size() * 4);
-    }
-    return out;
-  }
-
   GgufMeta meta_;
-  std::vector<Named> tensors_;
+  std::vector<GgufTensor> tensors_;
 };
 
 GgufMeta gguf_meta(const std::string& name) {
@@ -162,22 +113,22 @@ TEST_CASE("phi3 from GGUF") {
   meta["phi3.rope.freq_base"] = 10000.0f;
   meta["phi3.rope.scaling.original_context_length"] = 64u;
   meta["phi3.rope.scaling.attn_factor"] = static_cast<float>(std::sqrt(1.0 + std::log(512.0 / 64.0) / std::log(64.0)));
-  GgufWriter writer(meta);
-  writer.add("rope_factors_short.weight", {8}, {1.0f, 1.05f, 1.1f, 1.15f, 1.2f, 1.25f, 1.3f, 1.35f});
-  writer.add("rope_factors_long.weight", {8}, {1.0f, 2.5f, 4.0f, 5.5f, 7.0f, 8.5f, 10.0f, 11.5f});
-  writer.add_all(kModels + "phi3/model.safetensors",
-                 {{"model.layers.", "blk."},
-                  {"model.embed_tokens", "token_embd"},
-                  {"model.norm", "output_norm"},
-                  {"lm_head", "output"},
-                  {"input_layernorm", "attn_norm"},
-                  {"post_attention_layernorm", "ffn_norm"},
-                  {"self_attn.qkv_proj", "attn_qkv"},
-                  {"self_attn.o_proj", "attn_output"},
-                  {"mlp.gate_up_proj", "ffn_up"},
-                  {"mlp.down_proj", "ffn_down"}},
-                 0.0f);
-  check_source(writer.source(), Golden(kModels + "phi3"), kAllCases);
+  ConvertedFile file(meta);
+  file.add("rope_factors_short.weight", {8}, {1.0f, 1.05f, 1.1f, 1.15f, 1.2f, 1.25f, 1.3f, 1.35f});
+  file.add("rope_factors_long.weight", {8}, {1.0f, 2.5f, 4.0f, 5.5f, 7.0f, 8.5f, 10.0f, 11.5f});
+  file.add_all(kModels + "phi3/model.safetensors",
+               {{"model.layers.", "blk."},
+                {"model.embed_tokens", "token_embd"},
+                {"model.norm", "output_norm"},
+                {"lm_head", "output"},
+                {"input_layernorm", "attn_norm"},
+                {"post_attention_layernorm", "ffn_norm"},
+                {"self_attn.qkv_proj", "attn_qkv"},
+                {"self_attn.o_proj", "attn_output"},
+                {"mlp.gate_up_proj", "ffn_up"},
+                {"mlp.down_proj", "ffn_down"}},
+               0.0f);
+  check_source(file.source(), Golden(kModels + "phi3"), kAllCases);
 }
 
 // GGUF has no place for the golden's attention scale; it is put back.
@@ -189,26 +140,26 @@ TEST_CASE("gemma2 from GGUF with the scale of its config") {
   meta["gemma2.attn_logit_softcapping"] = 20.0f;
   meta["gemma2.final_logit_softcapping"] = 10.0f;
   meta["gemma2.attention.sliding_window"] = 32u;
-  GgufWriter writer(meta);
-  writer.add_all(kModels + "gemma2/model.safetensors",
-                 {{"model.layers.", "blk."},
-                  {"model.embed_tokens", "token_embd"},
-                  {"model.norm", "output_norm"},
-                  {"input_layernorm", "attn_norm"},
-                  {"post_attention_layernorm", "post_attention_norm"},
-                  {"pre_feedforward_layernorm", "ffn_norm"},
-                  {"post_feedforward_layernorm", "post_ffw_norm"},
-                  {"self_attn.q_proj", "attn_q"},
-                  {"self_attn.k_proj", "attn_k"},
-                  {"self_attn.v_proj", "attn_v"},
-                  {"self_attn.o_proj", "attn_output"},
-                  {"mlp.gate_proj", "ffn_gate"},
-                  {"mlp.up_proj", "ffn_up"},
-                  {"mlp.down_proj", "ffn_down"}},
-                 1.0f);
+  ConvertedFile file(meta);
+  file.add_all(kModels + "gemma2/model.safetensors",
+               {{"model.layers.", "blk."},
+                {"model.embed_tokens", "token_embd"},
+                {"model.norm", "output_norm"},
+                {"input_layernorm", "attn_norm"},
+                {"post_attention_layernorm", "post_attention_norm"},
+                {"pre_feedforward_layernorm", "ffn_norm"},
+                {"post_feedforward_layernorm", "post_ffw_norm"},
+                {"self_attn.q_proj", "attn_q"},
+                {"self_attn.k_proj", "attn_k"},
+                {"self_attn.v_proj", "attn_v"},
+                {"self_attn.o_proj", "attn_output"},
+                {"mlp.gate_proj", "ffn_gate"},
+                {"mlp.up_proj", "ffn_up"},
+                {"mlp.down_proj", "ffn_down"}},
+               1.0f);
   const Golden golden(kModels + "gemma2");
   for (const auto& backend : all_backends()) {
-    ModelHeader header = read_header(writer.source());
+    ModelHeader header = read_header(file.source());
     for (LayerSpec& layer : header.spec.layers) {
       auto& attention = std::get<GqaAttention>(layer.attention);
       CHECK(attention.scale == 0.25f);

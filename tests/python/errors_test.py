@@ -80,6 +80,15 @@ class Errors(unittest.TestCase):
         self.assertFalse(self.scheduler.step())
         self.assertEqual(len(generate("hello", max_tokens=3, ignore_eos=True).tokens), 3)
 
+    def test_tokens_outside_the_vocabulary(self):
+        tokenizer = self.model.tokenizer
+        for token in (-1, tokenizer.vocab_size, 2**31 - 1):
+            error = self.assert_error("HEADRACE_INVALID_ARGUMENT", "tokens[2]", tokenizer.decode, [5, 6, token])
+            self.assertIn(str(token), error.message)
+            self.assert_error("HEADRACE_NOT_FOUND", "token_id", tokenizer.token_bytes, token)
+        with self.assertRaises(TypeError):
+            tokenizer.decode([2**31])
+
     def test_a_model_without_a_tokenizer(self):
         model = headrace.Model.load(LLAMA, threads=1)
         for call in (lambda: model.tokenizer, lambda: headrace.Scheduler(model).generate("text")):

@@ -3,9 +3,13 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/byte_source.h"
@@ -59,6 +63,40 @@ class Bytes {
 
 inline Bytes gguf_header(uint64_t tensors, uint64_t keys, uint32_t version = 3) {
   return Bytes().raw("GGUF").u32(version).u64(tensors).u64(keys);
+}
+
+using GgufMeta = std::map<std::string, std::variant<uint32_t, float, bool, std::string>>;
+
+// Of F32 values; shape outermost first, as configs have it.
+struct GgufTensor {
+  std::string name;
+  std::vector<uint64_t> shape;
+  std::vector<float> values;
+};
+
+// A whole file, right in every respect.
+inline std::string gguf_text(const GgufMeta& meta, const std::vector<GgufTensor>& tensors) {
+  Bytes out = gguf_header(tensors.size(), meta.size());
+  for (const auto& [key, value] : meta) {
+    if (const auto* number = std::get_if<uint32_t>(&value)) {
+      out.key_u32(key, *number);
+    } else if (const auto* real = std::get_if<float>(&value)) {
+      out.string(key).type(GgufType::kF32).number(*real);
+    } else if (const auto* flag = std::get_if<bool>(&value)) {
+      out.string(key).type(GgufType::kBool).number(static_cast<uint8_t>(*flag));
+    } else {
+      out.key_string(key, std::get<std::string>(value));
+    }
+  }
+  uint64_t offset = 0;
+  for (const GgufTensor& tensor : tensors) {
+    out.tensor(tensor.name, {tensor.shape.rbegin(), tensor.shape.rend()}, 0, offset);
+    offset = (offset + tensor.values.size() * 4 + 31) / 32 * 32;
+  }
+  for (const GgufTensor& tensor : tensors) {
+    out.pad().raw({reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size() * 4});
+  }
+  return out.pad().text();
 }
 
 // The text as a source that owns it.

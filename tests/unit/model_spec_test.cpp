@@ -5,15 +5,14 @@
 #include <cstring>
 #include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "base/byte_source.h"
 #include "formats/safetensors.h"
 #include "model/families/family.h"
 #include "model/forward.h"
 #include "model/model.h"
 #include "ops/backend.h"
+#include "unit/gguf_writer.h"
 
 using namespace headrace;
 using nlohmann::json;
@@ -21,11 +20,6 @@ using nlohmann::json;
 namespace {
 
 using Shapes = std::map<std::string, std::vector<uint64_t>>;
-
-std::shared_ptr<ByteSource> in_memory(std::string bytes, const char* name) {
-  auto owned = std::make_shared<std::string>(std::move(bytes));
-  return open_memory(std::as_bytes(std::span(owned->data(), owned->size())), name, [owned] {});
-}
 
 uint64_t elements(const std::vector<uint64_t>& shape) {
   uint64_t count = 1;
@@ -48,7 +42,7 @@ std::shared_ptr<ByteSource> safetensors_source(const Shapes& shapes) {
   out += text;
   const std::vector<float> values(offset / 4, 0.01f);
   out.append(reinterpret_cast<const char*>(values.data()), offset);
-  return in_memory(std::move(out), "model.safetensors");
+  return source_of(std::move(out), "model.safetensors");
 }
 
 // hidden 8, intermediate 12, 4 heads, 2 key/value heads, vocabulary 20.
@@ -130,48 +124,11 @@ void check_config(const char* key, json value, StatusCode code = StatusCode::kMa
   check_refused(out.status(), code, std::string("/") + key);
 }
 
-// GGUF version 3 with u32, f32, bool and string metadata and F32 tensors.
-using GgufMeta = std::map<std::string, std::variant<uint32_t, float, bool, std::string>>;
-
+// Tensors of values 0.5.
 std::shared_ptr<ByteSource> gguf_source(const GgufMeta& meta, const Shapes& shapes) {
-  std::string out = "GGUF";
-  const auto put = [&out](auto value) { out.append(reinterpret_cast<const char*>(&value), sizeof value); };
-  const auto put_text = [&](const std::string& text) {
-    put(uint64_t{text.size()});
-    out += text;
-  };
-  put(uint32_t{3});
-  put(uint64_t{shapes.size()});
-  put(uint64_t{meta.size()});
-  for (const auto& [key, value] : meta) {
-    put_text(key);
-    if (const auto* number = std::get_if<uint32_t>(&value)) {
-      put(uint32_t{4});
-      put(*number);
-    } else if (const auto* real = std::get_if<float>(&value)) {
-      put(uint32_t{6});
-      put(*real);
-    } else if (const auto* flag = std::get_if<bool>(&value)) {
-      put(uint32_t{7});
-      put(static_cast<uint8_t>(*flag));
-    } else {
-      put(uint32_t{8});
-      put_text(std::get<std::string>(value));
-    }
-  }
-  uint64_t offset = 0;
-  for (const auto& [name, shape] : shapes) {
-    put_text(name);
-    put(static_cast<uint32_t>(shape.size()));
-    for (size_t i = shape.size(); i-- > 0;) put(shape[i]);
-    put(uint32_t{0});
-    put(offset);
-    offset = (offset + elements(shape) * 4 + 31) / 32 * 32;
-  }
-  out.resize((out.size() + 31) / 32 * 32);
-  const std::vector<float> values(offset / 4, 0.5f);
-  out.append(reinterpret_cast<const char*>(values.data()), offset);
-  return in_memory(std::move(out), "model.gguf");
+  std::vector<GgufTensor> tensors;
+  for (const auto& [name, shape] : shapes) tensors.push_back({name, shape, std::vector<float>(elements(shape), 0.5f)});
+  return source_of(gguf_text(meta, tensors), "model.gguf");
 }
 
 Shapes gguf_shapes(int layers, bool qkv_bias, bool qk_norm, bool sandwich) {

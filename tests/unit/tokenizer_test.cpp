@@ -383,6 +383,22 @@ TEST_CASE("what is not known is refused by name and place") {
   status = status_of({{"model", {{"type", "BPE"}, {"vocab", {{"a", -1}}}, {"merges", json::array()}}}});
   CHECK(status.code() == StatusCode::kMalformed);
   CHECK(status.place() == "/model/vocab/a");
+  for (const json& id : {json(-1), json(4194304), json(4000000000u), json(UINT64_MAX)}) {
+    for (const char* type : {"BPE", "WordPiece", "WordLevel"}) {
+      status = status_of({{"model", {{"type", type}, {"vocab", {{"a", 0}, {"b", id}}}, {"merges", json::array()}}}});
+      CHECK(status.code() == StatusCode::kMalformed);
+      CHECK(status.place() == "/model/vocab/b");
+      CHECK(status.message() == "the id " + id.dump() + " is not in [0, 4194303]");
+    }
+  }
+  for (const json& id : {json("1"), json(1.0), json(1e30), json(nullptr), json::array({1})}) {
+    status = status_of({{"model", {{"type", "BPE"}, {"vocab", {{"b", id}}}, {"merges", json::array()}}}});
+    CHECK(status.place() == "/model/vocab/b");
+  }
+  status = status_of({{"model", {{"type", "BPE"}, {"vocab", {{"a", 5}, {"b", 5}}}, {"merges", json::array()}}}});
+  CHECK(status.code() == StatusCode::kMalformed);
+  CHECK(status.place() == "/model/vocab/b");
+  CHECK(status.message() == "the id 5 is that of a already");
   status = status_of({{"model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", {"a b"}}}}});
   CHECK(status.place() == "/model/merges/0");
   CHECK(Tokenizer::from_json("{").status().code() == StatusCode::kMalformed);
@@ -397,6 +413,23 @@ TEST_CASE("what is not known is refused by name and place") {
   CHECK(unknown.code() == StatusCode::kUnsupported);
   CHECK(unknown.place() == "tokenizer.ggml.pre");
   CHECK(unknown.message().find("no-such-model") != std::string::npos);
+}
+
+TEST_CASE("ids may leave gaps, and added tokens repeat those of the model") {
+  const auto added = [](const char* content, int id) {
+    return json{{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+                {"rstrip", false}, {"normalized", false}, {"special", true}};
+  };
+  const json file = {{"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 9}}}, {"merges", json::array()}}},
+                     {"added_tokens", json::array({added("b", 9), added("b", 9), added("<s>", 2)})}};
+  const auto made = Tokenizer::from_json(file.dump());
+  INFO(made.status().to_string());
+  REQUIRE(made.ok());
+  CHECK((*made)->vocab_size() == 10);
+  CHECK((*made)->token_to_id("b") == 9);
+  CHECK((*made)->token_to_id("<s>") == 2);
+  CHECK((*made)->id_to_token(5).empty());
+  CHECK((*made)->decode(Ids{0, 5, 9}) == (*made)->decode(Ids{0, 9}));
 }
 
 TEST_CASE("every pre-tokenizer name of GGUF compiles and keeps all bytes") {

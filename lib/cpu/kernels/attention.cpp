@@ -212,6 +212,16 @@ void attend_cached(const AttentionSplit& a, const Scratch& scratch) {
     values.scales[tile] = value_bytes + a.code_bytes + static_cast<int64_t>(offset) * a.scale_groups * 2;
   };
   ChunkSource keys = {}, values = {}, next_keys = {}, next_values = {};
+  if (a.starts) {
+    const int64_t chunk_end = a.begin / kChunk * kChunk + kChunk;
+    for (int64_t position = a.begin / kPanel * kPanel; position < chunk_end && position < a.end; position += kPanel) {
+      locate(position, 0, keys, values);
+      for (int64_t at = 0; at < key_tile_bytes; at += 64) {
+        prefetch(keys.tile[0] + at);
+        prefetch(values.tile[0] + at);
+      }
+    }
+  }
   for (int64_t chunk = a.begin / kChunk * kChunk; chunk < a.end; chunk += kChunk) {
     const int64_t begin = a.begin > chunk ? a.begin : chunk;
     const int64_t end = a.end < chunk + kChunk ? a.end : chunk + kChunk;

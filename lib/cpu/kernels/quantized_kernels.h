@@ -126,7 +126,7 @@ struct QuantizedTask {
   int64_t y_stride;
   int32_t num_columns;  // 1..32 that exist
   bool accumulate;
-  bool starts;  // no task before it has asked for the weights' first bytes
+  bool starts;       // no task before it has asked for the weights' first bytes
   uint8_t* scratch;  // 64-byte aligned, quantized_scratch_bytes(num_rows)
 };
 
