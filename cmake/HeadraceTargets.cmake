@@ -4,6 +4,11 @@ function(headrace_target_options target)
   target_compile_features(${target} PRIVATE cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON
     CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    # As on x86-64 without further flags: multiplications and additions are fused only where the source says so, and
+    # char has a sign.
+    target_compile_options(${target} PRIVATE -ffp-contract=off -fsigned-char)
+  endif()
   # GCC 12 takes inlined std::string concatenation for an overlapping copy.
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter
     $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
@@ -44,6 +49,9 @@ function(headrace_test name)
   cmake_parse_arguments(ARG "" "SUITE;TIMEOUT" "SOURCES;LINK" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
+  endif()
+  if(CMAKE_CROSSCOMPILING_EMULATOR)
+    math(EXPR ARG_TIMEOUT "10 * ${ARG_TIMEOUT}")
   endif()
   add_executable(${name} ${ARG_SOURCES})
   headrace_target_options(${name})

@@ -17,10 +17,14 @@ namespace cli {
 namespace {
 
 const RooflineKernels& kernels_of(const std::string& isa) {
+#if defined(__aarch64__)
+  return isa == "neon_dotprod" ? kRooflineNeonDotprod : kRooflineNeon;
+#else
   if (isa == "avx512_vnni") return kRooflineAvx512Vnni;
   if (isa == "avx_vnni") return kRooflineAvxVnni;
   if (isa == "avx2") return kRooflineAvx2;
   return kRooflineBaseline;
+#endif
 }
 
 // Memory as the library's weights have it: on huge pages where the system gives them.

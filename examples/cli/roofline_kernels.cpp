@@ -2,7 +2,11 @@
 // library may be compiled here: the linker could keep the copy with AVX-512 for the whole program.
 #include "roofline_kernels.h"
 
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#else
 #include <immintrin.h>
+#endif
 
 namespace cli {
 namespace {
@@ -39,6 +43,27 @@ inline Integers multiply(Integers sum, Integers a, Integers b) {
 inline Floats float_zero() { return _mm256_setzero_ps(); }
 inline Floats multiply(Floats sum, Floats a, Floats b) { return _mm256_fmadd_ps(a, b, sum); }
 
+#elif defined(__aarch64__)
+
+using Integers = int32x4_t;
+using Floats = float32x4_t;
+inline Integers zero() { return vdupq_n_s32(0); }
+inline Integers load(const void* from) { return vld1q_s32(static_cast<const int32_t*>(from)); }
+inline Integers add_words(Integers a, Integers b) {
+  return vreinterpretq_s32_s64(vaddq_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
+}
+inline Integers add(Integers a, Integers b) { return vaddq_s32(a, b); }
+inline Integers multiply(Integers sum, Integers words_a, Integers words_b) {
+  const int8x16_t a = vreinterpretq_s8_s32(words_a), b = vreinterpretq_s8_s32(words_b);
+#ifdef HEADRACE_PROBE_neon_dotprod
+  return vdotq_s32(sum, a, b);
+#else
+  return vpadalq_s16(sum, vpaddq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b)));
+#endif
+}
+inline Floats float_zero() { return vdupq_n_f32(0.0f); }
+inline Floats multiply(Floats sum, Floats a, Floats b) { return vfmaq_f32(sum, a, b); }
+
 #else
 
 using Integers = __m128i;
@@ -58,7 +83,9 @@ inline Floats multiply(Floats sum, Floats a, Floats b) { return _mm_add_ps(sum, 
 // A value that the compiler knows nothing of.
 template <class Vector>
 inline Vector unknown(Vector value) {
-#ifdef HEADRACE_PROBE_avx512_vnni
+#if defined(__aarch64__)
+  asm volatile("" : "+w"(value));
+#elif defined(HEADRACE_PROBE_avx512_vnni)
   asm volatile("" : "+v"(value));
 #else
   asm volatile("" : "+x"(value));
@@ -126,7 +153,11 @@ float multiply_float(uint64_t rounds) {
 
 }  // namespace
 
-#if defined(HEADRACE_PROBE_avx512_vnni)
+#if defined(HEADRACE_PROBE_neon)
+#define HEADRACE_ROOFLINE kRooflineNeon
+#elif defined(HEADRACE_PROBE_neon_dotprod)
+#define HEADRACE_ROOFLINE kRooflineNeonDotprod
+#elif defined(HEADRACE_PROBE_avx512_vnni)
 #define HEADRACE_ROOFLINE kRooflineAvx512Vnni
 #elif defined(HEADRACE_PROBE_avx_vnni)
 #define HEADRACE_ROOFLINE kRooflineAvxVnni

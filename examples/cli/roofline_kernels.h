@@ -17,9 +17,14 @@ struct RooflineKernels {
   uint64_t int8_multiply_adds, float_multiply_adds;
 };
 
+#if defined(__aarch64__)
+extern const RooflineKernels kRooflineNeon;         // Armv8.0-A
+extern const RooflineKernels kRooflineNeonDotprod;  // Armv8.2-A with dot products
+#else
 extern const RooflineKernels kRooflineBaseline;    // x86-64-v2
 extern const RooflineKernels kRooflineAvx2;        // x86-64-v3
 extern const RooflineKernels kRooflineAvxVnni;     // x86-64-v3 with AVX-VNNI
 extern const RooflineKernels kRooflineAvx512Vnni;  // x86-64-v4 with VNNI
+#endif
 
 }  // namespace cli

@@ -1,13 +1,20 @@
 #include "base/cpu_features.h"
 
-#include <cpuid.h>
 #include <sched.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include <algorithm>
 #include <cstdio>
 
 namespace headrace {
 namespace {
+
+#if defined(__x86_64__)
 
 struct Registers {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -48,6 +55,30 @@ bool has_avx512_vnni() {
          bit(seven.ebx, 31) && bit(seven.ecx, 11);
 }
 
+bool available(Isa isa) {
+  switch (isa) {
+    case Isa::kBaseline: return true;
+    case Isa::kAvx2: return has_avx2();
+    case Isa::kAvxVnni: return has_avx_vnni();
+    case Isa::kAvx512Vnni: return has_avx512_vnni();
+    default: return false;
+  }
+}
+
+#elif defined(__aarch64__)
+
+bool available(Isa isa) {
+  switch (isa) {
+    case Isa::kNeon: return true;
+    case Isa::kNeonDotprod: return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+    default: return false;
+  }
+}
+
+#else
+#error "kernels exist for x86-64 and AArch64"
+#endif
+
 // cgroup v2's cpu.max: "quota period" in microseconds, or "max period".
 int cgroup_processors() {
   FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re");
@@ -67,19 +98,13 @@ std::string_view isa_name(Isa isa) {
     case Isa::kAvx2: return "avx2";
     case Isa::kAvxVnni: return "avx_vnni";
     case Isa::kAvx512Vnni: return "avx512_vnni";
+    case Isa::kNeon: return "neon";
+    case Isa::kNeonDotprod: return "neon_dotprod";
   }
   return "unknown";
 }
 
-bool isa_available(Isa isa) {
-  switch (isa) {
-    case Isa::kBaseline: return true;
-    case Isa::kAvx2: return has_avx2();
-    case Isa::kAvxVnni: return has_avx_vnni();
-    case Isa::kAvx512Vnni: return has_avx512_vnni();
-  }
-  return false;
-}
+bool isa_available(Isa isa) { return available(isa); }
 
 std::vector<Isa> available_isas() {
   std::vector<Isa> isas;

@@ -8,20 +8,29 @@
 
 namespace headrace {
 
-// Instruction sets with kernels of their own, weakest first. Each includes those before it.
+// Instruction sets with kernels of their own, weakest first. Each includes those before it of its architecture.
 enum class Isa : int32_t {
-  kBaseline = 0,    // x86-64-v2: SSE4.2
-  kAvx2 = 1,        // AVX2, FMA, F16C
-  kAvxVnni = 2,     // AVX2 with AVX-VNNI
-  kAvx512Vnni = 3,  // AVX-512 F, BW, DQ, VL, VNNI
+  kBaseline = 0,     // x86-64-v2: SSE4.2
+  kAvx2 = 1,         // AVX2, FMA, F16C
+  kAvxVnni = 2,      // AVX2 with AVX-VNNI
+  kAvx512Vnni = 3,   // AVX-512 F, BW, DQ, VL, VNNI
+  kNeon = 4,         // Armv8.0-A: AArch64 with Advanced SIMD
+  kNeonDotprod = 5,  // with Armv8.2-A's dot products
 };
 
-inline constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni};
+inline constexpr Isa kAllIsas[] = {Isa::kBaseline,   Isa::kAvx2, Isa::kAvxVnni,
+                                   Isa::kAvx512Vnni, Isa::kNeon, Isa::kNeonDotprod};
+// The one that every processor of this architecture has.
+#if defined(__aarch64__)
+inline constexpr Isa kWeakestIsa = Isa::kNeon;
+#else
+inline constexpr Isa kWeakestIsa = Isa::kBaseline;
+#endif
 
-// "baseline", "avx2", "avx_vnni", "avx512_vnni".
+// "baseline", "avx2", "avx_vnni", "avx512_vnni", "neon", "neon_dotprod".
 std::string_view isa_name(Isa isa);
 
-// True where both the processor has the instructions (CPUID) and the operating system saves their registers (XGETBV).
+// True where both the processor has the instructions and the operating system saves their registers.
 bool isa_available(Isa isa);
 
 // Every available instruction set, weakest first.

@@ -1,7 +1,5 @@
 #include "base/thread_pool.h"
 
-#include <immintrin.h>
-
 #include <string>
 #include <system_error>
 
@@ -9,6 +7,15 @@
 
 namespace headrace {
 namespace {
+
+// Tells the processor that its thread waits in a loop.
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 // About 50 microseconds of pauses on current x86 cores: longer than the gap between two ops of one forward pass, far
 // shorter than the gap between two requests.
@@ -62,7 +69,7 @@ void ThreadPool::run_erased(int64_t num_tasks, const void* task, Erased call) {
   take_tasks(0);
   for (int spins = 0; unfinished_.load(std::memory_order_acquire) != 0; ++spins) {
     if (spins < kSpins) {
-      _mm_pause();
+      pause();
     } else {
       std::this_thread::yield();  // more threads than processors: let those with a task finish
     }
@@ -83,7 +90,7 @@ void ThreadPool::take_tasks(int thread) {
 void ThreadPool::work(int thread) {
   uint64_t seen = 0;
   for (;;) {
-    for (int spins = 0; generation_.load(std::memory_order_acquire) == seen && spins < kSpins; ++spins) _mm_pause();
+    for (int spins = 0; generation_.load(std::memory_order_acquire) == seen && spins < kSpins; ++spins) pause();
     if (generation_.load(std::memory_order_acquire) == seen) {
       std::unique_lock lock(mutex_);
       sleepers_.fetch_add(1, std::memory_order_seq_cst);

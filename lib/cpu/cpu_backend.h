@@ -10,7 +10,7 @@
 namespace headrace {
 
 struct CpuBackendOptions {
-  Isa isa = Isa::kBaseline;  // must be available
+  Isa isa = kWeakestIsa;  // must be available
   int num_threads = 1;
   std::vector<int> processors = {};  // that threads are bound to, as ThreadPool takes them
 };

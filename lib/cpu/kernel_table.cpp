@@ -4,6 +4,21 @@
 
 namespace headrace {
 
+#if defined(__aarch64__)
+
+namespace isa_neon {
+extern const KernelTable kKernelTable;
+}
+namespace isa_neon_dotprod {
+extern const KernelTable kKernelTable;
+}
+
+const KernelTable& kernel_table(int32_t isa) {
+  return static_cast<Isa>(isa) == Isa::kNeonDotprod ? isa_neon_dotprod::kKernelTable : isa_neon::kKernelTable;
+}
+
+#else
+
 namespace isa_baseline {
 extern const KernelTable kKernelTable;
 }
@@ -22,9 +37,10 @@ const KernelTable& kernel_table(int32_t isa) {
     case Isa::kAvx512Vnni: return isa_avx512_vnni::kKernelTable;
     case Isa::kAvxVnni: return isa_avx_vnni::kKernelTable;
     case Isa::kAvx2: return isa_avx2::kKernelTable;
-    case Isa::kBaseline: break;
+    default: return isa_baseline::kKernelTable;
   }
-  return isa_baseline::kKernelTable;
 }
+
+#endif
 
 }  // namespace headrace

@@ -119,7 +119,7 @@ constexpr Option kOptions[] = {
     {{"engine.threads", "integer", "0", "0..1024",
       "Threads of the kernels; 0 takes every processor that the process may use."},
      set_integer<&EngineOptions::threads, 0, 1024>},
-    {{"engine.isa", "choice", "auto", "auto|baseline|avx2|avx_vnni|avx512_vnni",
+    {{"engine.isa", "choice", "auto", "auto|baseline|avx2|avx_vnni|avx512_vnni|neon|neon_dotprod",
       "Instruction set of the kernels; auto is the strongest of the machine. One the machine lacks is refused when a "
       "model is loaded."},
      set_isa},

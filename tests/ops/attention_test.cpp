@@ -239,7 +239,7 @@ TEST_CASE("A NaN stays with the rows that see it") {
 }
 
 TEST_CASE("Attention of an empty batch does nothing") {
-  const auto backend = cpu_backend(Isa::kBaseline, 2);
+  const auto backend = cpu_backend(kWeakestIsa, 2);
   PagedAttentionParams p;
   const int32_t start[] = {0};
   p.query_start = start;

@@ -100,7 +100,7 @@ void check_route(const RouterCase& c) {
   const std::vector<float> correction = random_floats(static_cast<size_t>(c.num_experts), 6, 0.3f);
   std::vector<std::unique_ptr<Backend>> backends;
   backends.push_back(make_reference_backend());
-  backends.push_back(cpu_backend(Isa::kBaseline, 3));
+  backends.push_back(cpu_backend(kWeakestIsa, 3));
   for (const auto& backend : backends) {
     const Routed got = route(*backend, c, logits, correction);
     for (int64_t row = 0; row < kRows; ++row) {

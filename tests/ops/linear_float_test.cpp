@@ -148,7 +148,7 @@ TEST_CASE("Block formats can be kept in float32") {
 TEST_CASE("Weights that cannot be packed are refused") {
   const std::vector<std::byte> data(64);
   for (int which = 0; which < 2; ++which) {
-    const auto backend = which == 0 ? make_reference_backend() : cpu_backend(Isa::kBaseline, 2);
+    const auto backend = which == 0 ? make_reference_backend() : cpu_backend(kWeakestIsa, 2);
     CHECK(backend->pack(memory_weight(DType::kF32, 0, 4, data), {}).status().code() == StatusCode::kInvalidArgument);
     CHECK(backend->pack(memory_weight(DType::kF32, 4, -1, data), {}).status().code() == StatusCode::kInvalidArgument);
     CHECK(backend->pack(memory_weight(DType::kF32, int64_t{1} << 40, int64_t{1} << 40, data), {}).status().code() ==
@@ -158,9 +158,9 @@ TEST_CASE("Weights that cannot be packed are refused") {
     CHECK(failed.status().code() == StatusCode::kIo);
     CHECK(failed.status().place().find("weight") != std::string::npos);
   }
-  const auto cpu = cpu_backend(Isa::kBaseline, 1);
+  const auto cpu = cpu_backend(kWeakestIsa, 1);
   CHECK(cpu->pack(memory_weight(DType::kI32, 4, 4, data), {}).status().code() == StatusCode::kUnsupported);
-  CHECK_FALSE(make_cpu_backend({Isa::kBaseline, 0}).ok());
+  CHECK_FALSE(make_cpu_backend({kWeakestIsa, 0}).ok());
 }
 
 }  // namespace headrace::test

@@ -31,12 +31,7 @@ constexpr int kBytes = kType == kF32  ? 4
 HEADRACE_INLINE float scalar_f16(const uint8_t* p) {
   uint16_t half;
   memcpy(&half, p, 2);
-#if HEADRACE_VECTOR_BITS == 128
-  uint16_t four[4] = {half, 0, 0, 0};
-  return _mm_cvtss_f32(widen_f16(four));
-#else
-  return _cvtsh_ss(half);
-#endif
+  return widen_half(half);
 }
 
 // One chunk's keys or values: where its tiles of sixteen positions lie. Tiles that no row sees are null.
@@ -48,7 +43,7 @@ struct ChunkSource {
   const uint8_t* ahead[kChunkTiles];
 };
 
-HEADRACE_INLINE void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
+HEADRACE_INLINE void prefetch(const uint8_t* p) { __builtin_prefetch(p, 0, 2); }
 
 // scores[r * kChunk + panel * 16 + lane] = sum over d of q[d * kTileRows + r] * key[d], for kPanels tiles of keys.
 template <int32_t kType, bool kAhead, int kRows, int kPanels>

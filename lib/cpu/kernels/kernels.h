@@ -8,7 +8,7 @@ namespace headrace::HEADRACE_FLOAT_NAMESPACE {
 
 #if HEADRACE_VECTOR_BITS == 512
 constexpr int kTileRows = 12;
-#elif HEADRACE_VECTOR_BITS == 256
+#elif HEADRACE_VECTOR_BITS == 256 || HEADRACE_NEON
 constexpr int kTileRows = 6;
 #else
 constexpr int kTileRows = 2;
@@ -20,7 +20,7 @@ static_assert(kTileRows <= kMostTileRows);
 constexpr int widest_panels(int rows) {
 #if HEADRACE_VECTOR_BITS == 512
   return rows == 1 ? 8 : rows <= 6 ? 4 : 2;
-#elif HEADRACE_VECTOR_BITS == 256
+#elif HEADRACE_VECTOR_BITS == 256 || HEADRACE_NEON
   return rows == 1 ? 4 : rows == 2 ? 2 : 1;
 #else
   return rows == 1 ? 2 : 1;

@@ -9,23 +9,6 @@ namespace {
 enum : int32_t { kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3 };
 constexpr int kQ8Group = 32;
 
-HEADRACE_INLINE uint16_t half_of(float value) {
-#if HEADRACE_VECTOR_BITS == 128
-  return narrow_f16(value);
-#else
-  return static_cast<uint16_t>(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-#endif
-}
-
-HEADRACE_INLINE float float_of(uint16_t half) {
-#if HEADRACE_VECTOR_BITS == 128
-  uint16_t four[4] = {half, 0, 0, 0};
-  return _mm_cvtss_f32(widen_f16(four));
-#else
-  return _cvtsh_ss(half);
-#endif
-}
-
 HEADRACE_INLINE uint16_t bfloat16_of(float value) {
   uint32_t bits;
   memcpy(&bits, &value, 4);
@@ -48,12 +31,12 @@ HEADRACE_INLINE uint16_t quantize_group(const float* x, int count, int8_t* codes
   }
   float scale_value = largest / 127.0f;
   scale_value = scale_value > 65504.0f ? 65504.0f : scale_value;
-  const uint16_t half = half_of(scale_value);
-  const float rounded = float_of(half);
+  const uint16_t half = narrow_half(scale_value);
+  const float rounded = widen_half(half);
   for (int i = 0; i < count; ++i) {
     float code = rounded == 0.0f ? 0.0f : x[i] / rounded;
     code = code > 127.0f ? 127.0f : code < -127.0f ? -127.0f : code;
-    codes[i] = static_cast<int8_t>(_mm_cvtss_si32(_mm_set_ss(code)));  // nearest even
+    codes[i] = static_cast<int8_t>(nearest_int(code));
   }
   return half;
 }
@@ -101,7 +84,7 @@ void store_kv(int32_t kv_dtype, const float* key, const float* value, int32_t he
       return store_plain<float>(key, value, head_dim, offset, key_bytes, value_bytes, [](float x) { return x; });
     case kF16:
       return store_plain<uint16_t>(key, value, head_dim, offset, key_bytes, value_bytes,
-                                   [](float x) { return half_of(x); });
+                                   [](float x) { return narrow_half(x); });
     case kBF16:
       return store_plain<uint16_t>(key, value, head_dim, offset, key_bytes, value_bytes,
                                    [](float x) { return bfloat16_of(x); });

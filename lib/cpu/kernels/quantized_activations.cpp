@@ -1,6 +1,5 @@
 // Quantizing rows of activations to int8 codes, with second terms in the outlier blocks. Every operation is exact or
 // correctly rounded, so all instruction sets agree bit for bit.
-#include <immintrin.h>
 #include <string.h>
 
 #include "cpu/kernels/quantized_entry.h"
@@ -12,55 +11,9 @@ namespace {
 
 constexpr int32_t kInfinityBits = 0x7f800000;
 
-HEADRACE_INLINE int32_t reduce_max_epi32(__m128i a) {
-  a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0x4e));
-  a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0xb1));
-  return _mm_cvtsi128_si32(a);
-}
-
-// Bits of the largest magnitude of 32 values; NaN counts as larger than infinity. Bit patterns of non-negative floats
-// order like the floats.
+// Bits of the largest magnitude of 32 values; NaN counts as larger than infinity.
 HEADRACE_INLINE int32_t magnitude_bits(const float* x) {
-#if HEADRACE_VECTOR_BITS == 512
-  const __m512i mask = _mm512_set1_epi32(0x7fffffff);
-  const __m512i most = _mm512_max_epi32(_mm512_and_si512(_mm512_loadu_si512(x), mask),
-                                        _mm512_and_si512(_mm512_loadu_si512(x + 16), mask));
-  const __m256i half = _mm256_max_epi32(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
-  return reduce_max_epi32(_mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
-#elif HEADRACE_VECTOR_BITS == 256
-  const __m256i mask = _mm256_set1_epi32(0x7fffffff);
-  __m256i most = _mm256_setzero_si256();
-  for (int i = 0; i < kQuantBlock; i += 8) {
-    most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_loadu_si256((const __m256i*)(x + i)), mask));
-  }
-  return reduce_max_epi32(_mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1)));
-#else
-  const __m128i mask = _mm_set1_epi32(0x7fffffff);
-  __m128i most = _mm_setzero_si128();
-  for (int i = 0; i < kQuantBlock; i += 4) {
-    most = _mm_max_epi32(most, _mm_and_si128(_mm_loadu_si128((const __m128i*)(x + i)), mask));
-  }
-  return reduce_max_epi32(most);
-#endif
-}
-
-// Sixteen products rounded to the nearest whole number (ties to even), as bytes: they lie in -127..127.
-HEADRACE_INLINE __m128i rounded_codes(V16 product) {
-#if HEADRACE_VECTOR_BITS == 512
-  return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(product.v));
-#elif HEADRACE_VECTOR_BITS == 256
-  const __m256i pairs = _mm256_packs_epi32(_mm256_cvtps_epi32(product.v[0]), _mm256_cvtps_epi32(product.v[1]));
-  const __m256i ordered = _mm256_permute4x64_epi64(pairs, 0xd8);
-  return _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
-#else
-  return _mm_packs_epi16(_mm_packs_epi32(_mm_cvtps_epi32(product.v[0]), _mm_cvtps_epi32(product.v[1])),
-                         _mm_packs_epi32(_mm_cvtps_epi32(product.v[2]), _mm_cvtps_epi32(product.v[3])));
-#endif
-}
-
-HEADRACE_INLINE int32_t sum_codes(__m128i codes) {
-  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(codes, _mm_set1_epi8(-128)), _mm_setzero_si128());
-  return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+  return reduce_max_bits(max_bits(abs(load(x)), abs(load(x + 16))));
 }
 
 // Where one row's part of a block lies in a plane: tile_rows rows in the tile.
@@ -84,19 +37,19 @@ HEADRACE_INLINE void block_scales(const int32_t* bits, int64_t blocks, float* sc
 }
 
 struct BlockCodes {
-  __m128i low, high;
+  Codes16 low, high;
 };
 
 HEADRACE_INLINE BlockCodes block_codes(const float* x, float inverse) {
-  if (inverse == 0.0f) return {_mm_setzero_si128(), _mm_setzero_si128()};
+  if (inverse == 0.0f) return {zero_codes(), zero_codes()};
   return {rounded_codes(mul(load(x), set1(inverse))), rounded_codes(mul(load(x + 16), set1(inverse)))};
 }
 
 // rest = x - scale * code, or zeros where there is no reciprocal.
 HEADRACE_INLINE void rest_of_block(const float* x, const BlockCodes& codes, float scale, float inverse, float* rest) {
   int8_t bytes[kQuantBlock];
-  _mm_storeu_si128((__m128i*)bytes, codes.low);
-  _mm_storeu_si128((__m128i*)(bytes + 16), codes.high);
+  store_codes(bytes, codes.low);
+  store_codes(bytes + 16, codes.high);
   for (int i = 0; i < kQuantBlock; i += 16) {
     const V16 left = sub(load(x + i), mul(set1(scale), load_i8(bytes + i)));
     store(rest + i, inverse == 0.0f ? zero() : left);
@@ -112,14 +65,14 @@ HEADRACE_INLINE void write_block(const BlockCodes& codes, float scale, const Blo
     memcpy(to, &value, sizeof value);
     to += stride;
   };
-  put(_mm_cvtsi128_si32(codes.low));
-  put(_mm_extract_epi32(codes.low, 1));
-  put(_mm_extract_epi32(codes.low, 2));
-  put(_mm_extract_epi32(codes.low, 3));
-  put(_mm_cvtsi128_si32(codes.high));
-  put(_mm_extract_epi32(codes.high, 1));
-  put(_mm_extract_epi32(codes.high, 2));
-  put(_mm_extract_epi32(codes.high, 3));
+  put(four_codes<0>(codes.low));
+  put(four_codes<1>(codes.low));
+  put(four_codes<2>(codes.low));
+  put(four_codes<3>(codes.low));
+  put(four_codes<0>(codes.high));
+  put(four_codes<1>(codes.high));
+  put(four_codes<2>(codes.high));
+  put(four_codes<3>(codes.high));
   // In the order of ActivationField.
   put(scale);
   put(scale * (float)(low_sum + high_sum));

@@ -6,8 +6,8 @@
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 
-// Rows of a tile, sized for the register file.
-constexpr int kQuantizedTileRows = kExactDot ? 6 : 4;
+// Rows of a tile, sized for the register file. Without sums of pairs, two vectors of weights share each row's loads.
+constexpr int kQuantizedTileRows = kVectorRegisters == 32 ? 6 : kExactDot ? 3 : 4;
 
 // Rows up to which codes are unpacked in registers, again for each tile; beyond, unpacking to memory once pays.
 constexpr int kQuantizedFewRows = 8 * kQuantizedTileRows;

@@ -6,7 +6,7 @@ namespace headrace::HEADRACE_ISA_NAMESPACE {
 namespace {
 
 // Vectors of a tile: with two strips' lanes in one pass every line of the weights is touched once.
-constexpr int tile_vectors(int rows) { return rows <= (kExactDot ? 2 : 1) ? 2 : kMaxVectors; }
+constexpr int tile_vectors(int rows) { return rows == 1 ? 2 : kMaxVectors; }
 
 // An exact dot product does not care for the range of the codes.
 template <RecordFormat F>
@@ -51,7 +51,7 @@ void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t
     case 1: return chunk_tile<F, 1, true>(scratch, records, blocks, from, shift, out);
     case 2: return chunk_tile<F, 2, true>(scratch, records, blocks, from, shift, out);
     case 3: return chunk_tile<F, 3, true>(scratch, records, blocks, from, shift, out);
-#if HEADRACE_EXACT_DOT
+#if HEADRACE_VECTOR_REGISTERS == 32
     case 4: return chunk_tile<F, 4, true>(scratch, records, blocks, from, shift, out);
     case 5: return chunk_tile<F, 5, true>(scratch, records, blocks, from, shift, out);
 #endif

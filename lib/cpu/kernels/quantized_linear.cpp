@@ -22,7 +22,7 @@ void all_rows(const TileWeights<Groups>& weights, int64_t blocks, const Quantize
     case 1: return tile<V, 1, K, C>(weights, blocks, from, shift, out);
     case 2: return tile<V, 2, K, C>(weights, blocks, from, shift, out);
     case 3: return tile<V, 3, K, C>(weights, blocks, from, shift, out);
-#if HEADRACE_EXACT_DOT
+#if HEADRACE_VECTOR_REGISTERS == 32
     case 4: return tile<V, 4, K, C>(weights, blocks, from, shift, out);
     case 5: return tile<V, 5, K, C>(weights, blocks, from, shift, out);
 #endif

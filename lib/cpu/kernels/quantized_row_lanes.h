@@ -2,8 +2,6 @@
 // stores. The arithmetic is that of one row (quantized_activations.cpp).
 #pragma once
 
-#include <immintrin.h>
-
 #include "cpu/kernels/quantized_kernels.h"
 #include "cpu/kernels/vec.h"
 

@@ -1,7 +1,6 @@
 // Float scales of a record, in registers of each instruction set's width (the compilers' vector extension).
 #pragma once
 
-#include <immintrin.h>
 #include <string.h>
 
 #include "cpu/kernels/quantized_unpack.h"
@@ -24,32 +23,9 @@ typedef float Floats16 __attribute__((vector_size(64)));
 
 // Sixteen float16 from src.
 HEADRACE_INLINE void widen_halves(const uint8_t* src, Floats16* out) {
-#if HEADRACE_VECTOR_BITS == 512
-  const __m512 wide = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)src));
+  const V16 wide = load_f16(reinterpret_cast<const uint16_t*>(src));
+  static_assert(sizeof wide == sizeof *out);
   memcpy(out, &wide, sizeof wide);
-#elif HEADRACE_VECTOR_BITS == 256
-  const __m256 low = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)src));
-  const __m256 high = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(src + 16)));
-  memcpy(out, &low, sizeof low);
-  memcpy((char*)out + sizeof low, &high, sizeof high);
-#else
-  // Shifted into place the exponent is 112 too small; the product corrects it, subnormals included.
-  uint16_t halves[16];
-  float floats[16];
-  memcpy(halves, src, sizeof halves);
-  for (int i = 0; i < 16; ++i) {
-    const uint32_t magnitude = halves[i] & 0x7fffu;
-    uint32_t bits = magnitude << 13;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    value *= 0x1p112f;
-    memcpy(&bits, &value, sizeof bits);
-    if (magnitude >= 0x7c00u) bits = 0x7f800000u | ((magnitude & 0x3ffu) << 13);
-    bits |= (uint32_t)(halves[i] & 0x8000u) << 16;
-    memcpy(&floats[i], &bits, sizeof bits);
-  }
-  memcpy(out, floats, sizeof floats);
-#endif
 }
 
 // Sub-block scales and minima of Q4_K and Q5_K: twelve packed bytes per row, [12][16].

@@ -11,7 +11,7 @@ namespace headrace::HEADRACE_ISA_NAMESPACE {
 
 // Tiles are kMaxRows rows, or what is left, times kMaxVectors vectors of weight lanes (on AVX-512 two strips).
 constexpr int kMaxRows = kQuantizedTileRows;
-constexpr int kMaxVectors = kVectorRegisters == 32 ? 2 : 1;
+constexpr int kMaxVectors = kExactDot ? 2 : 1;
 
 constexpr bool two_scales(ScaleKind kind) { return kind == ScaleKind::kTwo || kind == ScaleKind::kTwoMin; }
 constexpr bool has_minima(ScaleKind kind) { return kind == ScaleKind::kOneMin || kind == ScaleKind::kTwoMin; }
@@ -264,7 +264,7 @@ HEADRACE_INLINE void outlier_blocks(const QuantizedTask& task, const TileWeights
         case 1: outlier_tile<V, 1, K, C>(weights, block, at, rows, shift); break;
         case 2: outlier_tile<V, 2, K, C>(weights, block, at, rows, shift); break;
         case 3: outlier_tile<V, 3, K, C>(weights, block, at, rows, shift); break;
-#if HEADRACE_EXACT_DOT
+#if HEADRACE_VECTOR_REGISTERS == 32
         case 4: outlier_tile<V, 4, K, C>(weights, block, at, rows, shift); break;
         case 5: outlier_tile<V, 5, K, C>(weights, block, at, rows, shift); break;
 #endif
