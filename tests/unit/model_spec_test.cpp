@@ -320,6 +320,9 @@ TEST_CASE("configs that cannot be honoured name the key") {
   check_config("partial_rotary_factor", 0.5, StatusCode::kUnsupported);
   check_config("residual_multiplier", 0.2, StatusCode::kUnsupported);
   check_config("sliding_window", 64, StatusCode::kUnsupported);
+  check_config("attn_logit_softcapping", 5, StatusCode::kUnsupported);
+  check_config("is_encoder_decoder", true, StatusCode::kUnsupported);
+  check_config("rope_interleaved", true, StatusCode::kUnsupported);
   json odd = llama_config();
   odd["head_dim"] = 3;  // an odd number of dims cannot rotate
   check_refused(import(odd, llama_shapes()).status(), StatusCode::kMalformed, "head_dim");
@@ -334,6 +337,31 @@ TEST_CASE("configs that cannot be honoured name the key") {
   config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 0.0}};
   CHECK_FALSE(import(config, llama_shapes()).ok());
   CHECK_FALSE(import_config(json::array(), **SafetensorsFile::open({safetensors_source(llama_shapes())})).ok());
+}
+
+TEST_CASE("every family refuses keys that it does not know, by name") {
+  const std::pair<const char*, const char*> kClasses[] = {
+      {"LlamaForCausalLM", "llama"},         {"MistralForCausalLM", "mistral"},
+      {"Qwen2ForCausalLM", "qwen2"},         {"Qwen3ForCausalLM", "qwen3"},
+      {"Gemma3ForCausalLM", "gemma3_text"},  {"Lfm2ForCausalLM", "lfm2"},
+      {"MambaForCausalLM", "mamba"},         {"Mamba2ForCausalLM", "mamba2"},
+      {"FalconH1ForCausalLM", "falcon_h1"},  {"Qwen3_5ForCausalLM", "qwen3_5_text"},
+      {"Qwen3NextForCausalLM", "qwen3_next"}};
+  for (const auto& [architecture, type] : kClasses) {
+    INFO(architecture);
+    json config = base_config(architecture, type, 2);
+    config["made_up_key"] = 1;
+    check_refused(import(config, llama_shapes()).status(), StatusCode::kUnsupported, "/made_up_key");
+  }
+  json harmless = llama_config();
+  for (const char* key : {"attention_dropout", "pretraining_tp", "rope_interleaved", "is_encoder_decoder"}) {
+    harmless[key] = key[0] == 'r' || key[0] == 'i' ? json(false) : json(1);
+  }
+  CHECK(imported(harmless, llama_shapes()) == imported(llama_config(), llama_shapes()));
+  json wrapper = {{"architectures", {"Gemma3ForConditionalGeneration"}},
+                  {"model_type", "gemma3"},
+                  {"text_config", {{"made_up_key", 1}}}};
+  check_refused(import(wrapper, llama_shapes()).status(), StatusCode::kUnsupported, "/text_config/made_up_key");
 }
 
 TEST_CASE("tensors are checked against the spec") {
@@ -393,6 +421,7 @@ TEST_CASE("GGUF metadata that cannot be honoured names the key") {
   check_gguf("llama.attention.key_length", 0u);
   check_gguf("llama.vocab_size", 21u);
   check_gguf("llama.rope.dimension_count", 4u);
+  check_gguf("llama.rope.dimension_count", 0u);
   check_gguf("tokenizer.ggml.eos_token_id", 20u);
   check_gguf("llama.attention.value_length", 4u, StatusCode::kUnsupported);
   check_gguf("llama.attention.causal", false, StatusCode::kUnsupported);

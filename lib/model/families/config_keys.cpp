@@ -1,5 +1,8 @@
 #include "model/families/config_keys.h"
 
+#include <algorithm>
+#include <vector>
+
 namespace headrace {
 namespace {
 
@@ -36,14 +39,44 @@ constexpr std::string_view kDecoderKeys[] = {
     "seq_aux",
     "initializer_range",
     "moe_aux_loss_coeff",
-    // Of how the file was made or is run, not of what it computes.
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "gradient_checkpointing",
+    // Of how the file was made or is run, not of what it computes: pretraining_tp splits matrices and adds up the parts.
     "_name_or_path",
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "attn_implementation",
+    "cache_implementation",
+    "transformers.js_config",
+    "is_llama_config",
+    "is_decoder",
+    "max_sequence_length",
+    "num_logits_to_keep",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_return_dict",
     "auto_map",
     "dtype",
     "torch_dtype",
     "transformers_version",
     "use_cache",
     "pad_token_id",
+    // Of generation and of other tasks, which old files keep here.
+    "do_sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "max_length",
+    "id2label",
+    "label2id",
+    "problem_type",
+    "task_specific_params",
+    "tokenizer_class",
+    // Of running in parts on several devices.
     "pretraining_tp",
     "ep_size",
     // Extra layers that predict tokens further ahead; the decoder does without them.
@@ -53,10 +86,20 @@ constexpr std::string_view kDecoderKeys[] = {
     "use_mtp",
 };
 
+// Switches that files turn off by name; on, they are another computation.
+constexpr std::string_view kOffKeys[] = {"add_cross_attention", "is_encoder_decoder", "rope_interleaved",
+                                         "use_bidirectional_attention", "use_mrope"};
+
 }  // namespace
 
 Status check_config_keys(const ConfigReader& config, std::span<const std::string_view> own) {
-  return config.check_known(kDecoderKeys, own);
+  std::vector<std::string_view> more(own.begin(), own.end());
+  for (const std::string_view key : kOffKeys) {
+    if (std::find(own.begin(), own.end(), key) != own.end()) continue;
+    HEADRACE_RETURN_IF_ERROR(config.only(key, false));
+    more.push_back(key);
+  }
+  return config.check_known(kDecoderKeys, more);
 }
 
 }  // namespace headrace

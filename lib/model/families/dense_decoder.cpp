@@ -359,7 +359,7 @@ Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, bool experts, std::spa
   spec.head.bias = file.find("output.bias") != nullptr;
 
   HEADRACE_ASSIGN_OR_RETURN(const int64_t rotary_dim,
-                            gguf.integer_or("rope.dimension_count", 0, sizes.head_dim, sizes.head_dim));
+                            gguf.integer_or("rope.dimension_count", 1, sizes.head_dim, sizes.head_dim));
   HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.number_or("rope.freq_base", 10000.0));
   HEADRACE_ASSIGN_OR_RETURN(const RopeScaling scaling, gguf.rope_scaling(sizes.max_position_embeddings));
   auto rope = make_rope(theta, static_cast<int32_t>(rotary_dim), scaling);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "formats/json.h"
+#include "model/families/config_keys.h"
 #include "model/families/recurrent_decoder.h"
 #include "model/families/tensor_names.h"
 
@@ -59,7 +60,19 @@ Result<Mamba2> read_mamba(const ConfigReader& config) {
   return mamba;
 }
 
+constexpr std::string_view kOwnKeys[] = {
+    "attention_bias", "attention_in_multiplier", "attention_out_multiplier", "embedding_multiplier", "key_multiplier",
+    "lm_head_multiplier", "mamba_conv_bias", "mamba_d_conv", "mamba_d_head", "mamba_d_ssm", "mamba_d_state",
+    "mamba_n_groups", "mamba_n_heads", "mamba_norm_before_gate", "mamba_proj_bias", "mamba_rms_norm", "mlp_bias",
+    "mlp_multipliers", "projectors_bias", "ssm_in_multiplier", "ssm_multipliers", "ssm_out_multiplier",
+    "time_step_limit", "attn_layer_indices", "mamba_use_mlp",
+    // How the recurrence is computed, and a factor of which mamba_d_ssm is the product.
+    "mamba_chunk_size", "mamba_expand"};
+
 Result<ModelSpec> falcon_h1_from_config(const ConfigReader& config, const TensorFile&) {
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(config.only("attn_layer_indices", nullptr));
+  HEADRACE_RETURN_IF_ERROR(config.only("mamba_use_mlp", true));
   DenseDefaults defaults;
   defaults.vocab_size = 128000;
   defaults.hidden_size = 4096;

@@ -3,6 +3,7 @@
 // minus one in safetensors, whole in GGUF.
 #include <cmath>
 
+#include "model/families/config_keys.h"
 #include "model/families/dense_decoder.h"
 #include "model/families/tensor_names.h"
 
@@ -62,7 +63,16 @@ Result<RopePair> read_rope_pair(const ConfigReader& config, int64_t max_position
   return out;
 }
 
+constexpr std::string_view kTextKeys[] = {"hidden_activation",       "query_pre_attn_scalar", "attn_logit_softcapping",
+                                          "final_logit_softcapping", "sliding_window",        "sliding_window_pattern",
+                                          "_sliding_window_pattern", "layer_types",           "rope_local_base_freq",
+                                          "attention_bias"};
+// Of images, which are not read here.
+constexpr std::string_view kWrapperKeys[] = {"text_config",       "vision_config",   "mm_tokens_per_image",
+                                             "image_token_index", "boi_token_index", "eoi_token_index"};
+
 Result<ModelSpec> gemma3_text_from_config(const ConfigReader& config, const TensorFile&) {
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kTextKeys));
   DenseDefaults defaults;
   defaults.vocab_size = 262208;
   defaults.hidden_size = 2304;
@@ -115,6 +125,7 @@ Result<ModelSpec> gemma3_text_from_config(const ConfigReader& config, const Tens
 // The text model of the image-text wrapper: what it computes when no image is given.
 Result<ModelSpec> gemma3_from_config(const ConfigReader& config, const TensorFile& weights) {
   if (!config.has("text_config")) return malformed(config.place_of("text_config"), "missing");
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kWrapperKeys));
   HEADRACE_ASSIGN_OR_RETURN(const ConfigReader text, config.object("text_config"));
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, gemma3_text_from_config(text, weights));
   HEADRACE_ASSIGN_OR_RETURN(spec.head.tied, config.boolean_or("tie_word_embeddings", spec.head.tied));

@@ -1,6 +1,7 @@
 // LFM2: short gated convolutions, and attention in some layers. Reference: transformers models/lfm2.
 #include <cmath>
 
+#include "model/families/config_keys.h"
 #include "model/families/recurrent_decoder.h"
 #include "model/families/tensor_names.h"
 
@@ -16,7 +17,18 @@ ShortConv short_conv(const ModelSpec& spec, int64_t kernel, bool bias) {
   return conv;
 }
 
+constexpr std::string_view kOwnKeys[] = {"norm_eps", "tie_embedding", "block_auto_adjust_ff_dim", "block_ff_dim",
+                                         "block_ffn_dim_multiplier", "block_multiple_of", "conv_L_cache", "conv_bias",
+                                         "layer_types", "full_attn_idxs", "block_use_swiglu", "use_pos_enc",
+                                         // Initial values of training, and sizes that the class does not read.
+                                         "block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init",
+                                         "conv_use_xavier_init", "block_dim", "block_norm_eps", "conv_dim",
+                                         "conv_dim_out", "num_heads"};
+
 Result<ModelSpec> lfm2_from_config(const ConfigReader& config, const TensorFile&) {
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(config.only("block_use_swiglu", true));
+  HEADRACE_RETURN_IF_ERROR(config.only("use_pos_enc", true));
   DenseDefaults defaults;
   defaults.vocab_size = 65536;
   defaults.hidden_size = 2560;

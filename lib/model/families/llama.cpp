@@ -1,6 +1,7 @@
 // Llama 1 to 3.3 and what is built like it (SmolLM2, TinyLlama), and Mistral 7B: Llama with a window.
 // Reference: transformers models/llama, models/mistral. In GGUF, rows of q and k are reordered so that the
 // rotation turns neighbouring pairs.
+#include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
 
 namespace headrace {
@@ -15,7 +16,12 @@ Status set_rope(const ConfigReader& config, ModelSpec& spec) {
   return {};
 }
 
+constexpr std::string_view kLlamaKeys[] = {"attention_bias", "mlp_bias", "use_qk_norm", "qk_layernorm",
+                                           "sliding_window"};
+constexpr std::string_view kMistralKeys[] = {"sliding_window", "attention_bias", "layer_types"};
+
 Result<ModelSpec> llama_from_config(const ConfigReader& config, const TensorFile&) {
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kLlamaKeys));
   DenseDefaults defaults;
   defaults.num_kv_heads = -1;
   defaults.max_position_embeddings = 2048;
@@ -37,6 +43,7 @@ Result<ModelSpec> llama_from_config(const ConfigReader& config, const TensorFile
 }
 
 Result<ModelSpec> mistral_from_config(const ConfigReader& config, const TensorFile&) {
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kMistralKeys));
   DenseDefaults defaults;
   defaults.max_position_embeddings = 4096 * 32;
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_config(config, defaults));

@@ -1,4 +1,5 @@
 // Mamba and Mamba-2. Reference: transformers models/mamba, models/mamba2.
+#include "model/families/config_keys.h"
 #include "model/families/recurrent_decoder.h"
 #include "model/families/tensor_names.h"
 
@@ -6,7 +7,25 @@ namespace headrace {
 
 namespace {
 
+constexpr std::string_view kMambaKeys[] = {
+    "expand", "state_size", "conv_kernel", "time_step_rank", "use_conv_bias", "use_bias", "layer_norm_epsilon",
+    // Initial values of training.
+    "rescale_prenorm_residual", "time_step_floor", "time_step_init_scheme", "time_step_max", "time_step_min",
+    "time_step_scale",
+    // How the recurrence is computed, and the precision of sums, which is float32 here.
+    "residual_in_fp32", "use_associative_scan", "use_mambapy", "fused_add_norm",
+    // Of the first release, which the class in transformers does not read.
+    "d_inner", "d_model", "n_layer", "pad_vocab_size_multiple", "rms_norm", "ssm_cfg"};
+constexpr std::string_view kMamba2Keys[] = {
+    "expand", "state_size", "conv_kernel", "n_groups", "num_heads", "use_conv_bias", "use_bias", "layer_norm_epsilon",
+    "rms_norm", "time_step_limit",
+    // Initial values of training.
+    "rescale_prenorm_residual", "time_step_floor", "time_step_max", "time_step_min", "time_step_rank",
+    // How the recurrence is computed, and the precision of sums, which is float32 here.
+    "chunk_size", "residual_in_fp32", "norm_before_gate"};
+
 Result<ModelSpec> mamba_from_config(const ConfigReader& config, const TensorFile&) {
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kMambaKeys));
   BaseDefaults defaults{50280, 768, 32, kUnboundedContext, "layer_norm_epsilon", 1e-5, true};
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_base_config(config, defaults));
   spec.architecture = "mamba";
@@ -55,6 +74,7 @@ Result<ModelSpec> mamba_from_gguf(const GgufReader& gguf) {
 }
 
 Result<ModelSpec> mamba2_from_config(const ConfigReader& config, const TensorFile&) {
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kMamba2Keys));
   BaseDefaults defaults{32768, 4096, 64, kUnboundedContext, "layer_norm_epsilon", 1e-5, false};
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_base_config(config, defaults));
   spec.architecture = "mamba2";

@@ -1,5 +1,6 @@
 // Qwen2 and Qwen2.5: biases on q, k and v, and a window on the upper layers where the config switches it on.
 // Reference: transformers models/qwen2.
+#include "model/families/config_keys.h"
 #include "model/families/qwen.h"
 
 namespace headrace {
@@ -44,7 +45,11 @@ Result<ModelSpec> read_qwen_gguf(const GgufReader& gguf) {
 
 namespace {
 
+constexpr std::string_view kOwnKeys[] = {"use_sliding_window", "sliding_window", "max_window_layers", "layer_types",
+                                         "attention_bias"};
+
 Result<ModelSpec> qwen2_from_config(const ConfigReader& config, const TensorFile&) {
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.max_position_embeddings = 32768;
   HEADRACE_RETURN_IF_ERROR(config.only("attention_bias", true));

@@ -1,12 +1,17 @@
 // Qwen3 (dense): q and k are RMS-normalised head by head, no biases unless attention_bias says so.
 // Reference: transformers models/qwen3.
+#include "model/families/config_keys.h"
 #include "model/families/qwen.h"
 
 namespace headrace {
 
 namespace {
 
+constexpr std::string_view kOwnKeys[] = {"use_sliding_window", "sliding_window", "max_window_layers", "layer_types",
+                                         "attention_bias"};
+
 Result<ModelSpec> qwen3_from_config(const ConfigReader& config, const TensorFile&) {
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   DenseDefaults defaults;
   defaults.max_position_embeddings = 32768;
   defaults.head_dim = 128;

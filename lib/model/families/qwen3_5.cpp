@@ -3,6 +3,7 @@
 // but for the norm of a delta layer's output.
 #include <algorithm>
 
+#include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
 #include "model/families/recurrent_decoder.h"
 #include "model/families/tensor_names.h"
@@ -58,7 +59,25 @@ Status set_layers(const ConfigReader& config, ModelSpec& spec) {
   return {};
 }
 
+constexpr std::string_view kDeltaKeys[] = {
+    "linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads",
+    "linear_num_value_heads", "full_attention_interval", "layer_types", "attention_bias", "attn_output_gate",
+    // Layers that predict tokens further ahead, and the type of the recurrent state, which is float32 here.
+    "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"};
+constexpr std::string_view kNextKeys[] = {
+    "num_experts",    "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size",
+    "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers",       "use_sliding_window"};
+
+Status check_delta_keys(const ConfigReader& config, std::span<const std::string_view> more) {
+  std::vector<std::string_view> own(std::begin(kDeltaKeys), std::end(kDeltaKeys));
+  own.insert(own.end(), more.begin(), more.end());
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, own));
+  HEADRACE_RETURN_IF_ERROR(config.only("use_sliding_window", false));
+  return config.only("attn_output_gate", true);
+}
+
 Result<ModelSpec> qwen3_5_from_config(const ConfigReader& config, const TensorFile&) {
+  HEADRACE_RETURN_IF_ERROR(check_delta_keys(config, {}));
   DenseDefaults defaults;
   defaults.vocab_size = 248320;
   defaults.hidden_size = 4096;
@@ -75,6 +94,7 @@ Result<ModelSpec> qwen3_5_from_config(const ConfigReader& config, const TensorFi
 }
 
 Result<ModelSpec> qwen3_next_from_config(const ConfigReader& config, const TensorFile&) {
+  HEADRACE_RETURN_IF_ERROR(check_delta_keys(config, kNextKeys));
   DenseDefaults defaults;
   defaults.vocab_size = 151936;
   defaults.hidden_size = 2048;

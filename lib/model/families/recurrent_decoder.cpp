@@ -155,7 +155,7 @@ Result<GqaAttention> read_gguf_attention(const GgufReader& gguf, const ModelSpec
   attention.head_dim = static_cast<int32_t>(head_dim);
   attention.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
   HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.number_or("rope.freq_base", 10000.0));
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t rotary_dim, gguf.integer_or("rope.dimension_count", 0, head_dim, head_dim));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t rotary_dim, gguf.integer_or("rope.dimension_count", 1, head_dim, head_dim));
   HEADRACE_ASSIGN_OR_RETURN(const RopeScaling scaling, gguf.rope_scaling(spec.max_position_embeddings));
   auto rope = make_rope(theta, static_cast<int32_t>(rotary_dim), scaling);
   if (!rope.ok()) return rope.status().within(gguf.key("rope"));
