@@ -326,7 +326,8 @@ HEADRACE_API headrace_status headrace_session_fork(const headrace_session* sessi
                                                    headrace_error** error);
 /* Forgets all but the first num_tokens tokens (and every message, where messages made them). */
 HEADRACE_API headrace_status headrace_session_rewind(headrace_session* session, size_t num_tokens, headrace_error** error);
-/* Writes tokens, messages and cached keys and values to a file, replacing it only when all was written. */
+/* Writes tokens, messages and cached keys and values to a file, replacing it only when all was written. A symbolic link is
+ * followed; a file that is there keeps its mode, a new one has 0600. HEADRACE_IO for what is there and no regular file. */
 HEADRACE_API headrace_status headrace_session_save(const headrace_session* session, const char* path, size_t path_size,
                                                    headrace_error** error);
 /* HEADRACE_MALFORMED for a damaged file, HEADRACE_FAILED_PRECONDITION for one of another model or KV type. */

@@ -8,8 +8,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <string_view>
 #include <system_error>
 
@@ -18,6 +20,7 @@
 
 #include "formats/json.h"
 #include "formats/json_writer.h"
+#include "formats/text_quote.h"
 
 namespace headrace::engine {
 namespace {
@@ -41,16 +44,33 @@ Result<SessionRecord> parse_record(const std::string& text, const std::string& n
   SessionRecord record;
   try {
     HEADRACE_ASSIGN_OR_RETURN(const auto json, parse_json(text, name));
-    record.identity.low = json.at("identity").at(0).get<uint64_t>();
-    record.identity.high = json.at("identity").at(1).get<uint64_t>();
-    record.created_unix_seconds = json.at("created_unix_seconds").get<int64_t>();
-    record.tokens = json.at("tokens").get<std::vector<int32_t>>();
+    const auto integer = [&](const nlohmann::json& value, int64_t low, int64_t high) -> Result<int64_t> {
+      const std::optional<int64_t> number = json_integer(value);
+      if (number && *number >= low && *number <= high) return *number;
+      return malformed(name, "the session's record has {}, where a whole number in [{}, {}] is wanted",
+                       quote_name(value.dump(), 40), low, high);
+    };
+    const auto half = [&](const nlohmann::json& value) -> Result<uint64_t> {
+      if (!value.is_number_unsigned()) return malformed(name, "the session's record names no model");
+      return value.get<uint64_t>();
+    };
+    HEADRACE_ASSIGN_OR_RETURN(record.identity.low, half(json.at("identity").at(0)));
+    HEADRACE_ASSIGN_OR_RETURN(record.identity.high, half(json.at("identity").at(1)));
+    HEADRACE_ASSIGN_OR_RETURN(record.created_unix_seconds,
+                              integer(json.at("created_unix_seconds"), INT64_MIN, INT64_MAX));
+    const nlohmann::json& tokens = json.at("tokens");
+    if (!tokens.is_array()) return malformed(name, "the session's record has no list of tokens");
+    record.tokens.reserve(tokens.size());
+    for (const nlohmann::json& token : tokens) {
+      HEADRACE_ASSIGN_OR_RETURN(const int64_t id, integer(token, 0, INT32_MAX));
+      record.tokens.push_back(static_cast<int32_t>(id));
+    }
     for (const auto& message : json.at("messages")) {
       record.messages.emplace_back(message.at(0).get<std::string>(), message.at(1).get<std::string>());
     }
-    record.num_cached = json.at("num_cached").get<int64_t>();
+    HEADRACE_ASSIGN_OR_RETURN(record.num_cached, integer(json.at("num_cached"), 0, INT32_MAX));
   } catch (const nlohmann::json::exception& e) {
-    return malformed(name, "the session's record cannot be read: {}", e.what());
+    return malformed(name, "the session's record cannot be read: {}", json_error_text(e.what()));
   }
   if (record.num_cached < 0 || record.num_cached > static_cast<int64_t>(record.tokens.size())) {
     return malformed(name, "values of {} tokens, but there are {}", record.num_cached, record.tokens.size());
@@ -75,6 +95,32 @@ std::string record_text(const SessionRecord& record) {
 }
 
 std::string errno_text() { return std::generic_category().message(errno); }
+
+// What a name stands for: the file itself behind symbolic links, and the mode it has if it is there.
+struct ReplacedFile {
+  std::string path;
+  std::optional<mode_t> mode;
+};
+
+// Renaming would put a file in the place of a device, a pipe, a socket or a link; none of them is what a caller of save
+// wants to lose.
+Result<ReplacedFile> find_replaced(const std::string& path) {
+  ReplacedFile out{path, {}};
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) {
+    if (errno != ENOENT) return io_error(path, "cannot be examined: {}", errno_text());
+    if (::lstat(path.c_str(), &info) == 0) return io_error(path, "is a symbolic link to nothing");
+    return out;
+  }
+  if (!S_ISREG(info.st_mode)) return io_error(path, "is not a regular file");
+  out.mode = info.st_mode & mode_t{07777};
+  if (::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) {
+    const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
+    if (!real) return io_error(path, "its target cannot be found: {}", errno_text());
+    out.path = real.get();
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -130,7 +176,8 @@ Result<OpenedSessionFile> open_session_file(const std::shared_ptr<ByteSource>& s
 
 Status replace_file(const std::string& path, const std::function<Status(const WriteBytes&)>& fill) {
   if (path.empty() || path.find('\0') != std::string::npos) return invalid_argument("path", "is no file name");
-  std::string beside = path + ".XXXXXX";
+  HEADRACE_ASSIGN_OR_RETURN(const ReplacedFile target, find_replaced(path));
+  std::string beside = target.path + ".XXXXXX";
   const int descriptor = ::mkostemp(beside.data(), O_CLOEXEC);
   if (descriptor < 0) return io_error(path, "no file can be made beside it: {}", errno_text());
   const auto write = [&](std::span<const std::byte> bytes) -> Status {
@@ -145,6 +192,9 @@ Status replace_file(const std::string& path, const std::function<Status(const Wr
   Status status;
   try {
     status = fill(write);
+    if (status.ok() && target.mode && ::fchmod(descriptor, *target.mode) != 0) {
+      status = io_error(path, "its mode cannot be kept: {}", errno_text());
+    }
     if (status.ok() && ::fsync(descriptor) != 0) status = io_error(path, "cannot be written: {}", errno_text());
   } catch (...) {
     // Whatever broke off, neither the descriptor nor the half-written file stays.
@@ -154,7 +204,7 @@ Status replace_file(const std::string& path, const std::function<Status(const Wr
   }
   // The file goes before the words of the error are made, which may find no memory.
   const bool closed = ::close(descriptor) == 0;
-  const bool replaced = status.ok() && closed && ::rename(beside.c_str(), path.c_str()) == 0;
+  const bool replaced = status.ok() && closed && ::rename(beside.c_str(), target.path.c_str()) == 0;
   if (replaced) return Status();
   const std::error_code reason(errno, std::generic_category());
   ::unlink(beside.c_str());

@@ -47,7 +47,8 @@ struct OpenedSessionFile {
 Result<OpenedSessionFile> open_session_file(const std::shared_ptr<ByteSource>& source);
 
 // Writes a file through `fill`, beside `path` first; renames it into place when all of it is on disk, and removes it
-// otherwise. kIo with the path as place.
+// otherwise. A symbolic link is followed. A file that is there keeps its mode, a new one has 0600; what is there and no
+// regular file is refused. kIo with the path as place.
 Status replace_file(const std::string& path, const std::function<Status(const WriteBytes&)>& fill);
 
 }  // namespace headrace::engine

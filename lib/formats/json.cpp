@@ -136,7 +136,7 @@ class TreeBuilder {
   template <class Error>
   bool parse_error(size_t, const std::string&, const Error& error) {
     if constexpr (std::is_same_v<Error, typename Json::parse_error>) failure_byte = error.byte;
-    failure = error.what();
+    failure = json_error_text(error.what());
     return false;
   }
 
@@ -210,6 +210,22 @@ Result<HeldJson<nlohmann::json>> parse_json(std::string_view text, const std::st
 Result<HeldJson<nlohmann::ordered_json>> parse_ordered_json(std::string_view text, const std::string& name,
                                                             const JsonOptions& options) {
   return parse_as<nlohmann::ordered_json>(text, name, options);
+}
+
+std::optional<int64_t> json_integer(const nlohmann::json& value) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    if (number > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
+    return static_cast<int64_t>(number);
+  }
+  if (value.is_number_integer()) return value.get<int64_t>();
+  return std::nullopt;
+}
+
+std::string_view json_error_text(std::string_view words) {
+  if (!words.starts_with("[json.exception.")) return words;
+  const size_t end = words.find("] ");
+  return end == std::string_view::npos ? words : words.substr(end + 2);
 }
 
 std::optional<double> json_number(const nlohmann::json& value) {

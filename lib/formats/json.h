@@ -29,6 +29,12 @@ Result<HeldJson<nlohmann::json>> parse_json(std::string_view text, const std::st
 Result<HeldJson<nlohmann::ordered_json>> parse_ordered_json(std::string_view text, const std::string& name,
                                                             const JsonOptions& options = {});
 
+// A whole number within 64 bits; nothing for any other value: 1.7, true and 2^63 are none.
+std::optional<int64_t> json_integer(const nlohmann::json& value);
+
+// The words of nlohmann's exceptions and parser without the library's mark, "[json.exception.name.number] ".
+std::string_view json_error_text(std::string_view words);
+
 // A number, or the {"__float__": ...} form of one; nothing for any other value.
 std::optional<double> json_number(const nlohmann::json& value);
 

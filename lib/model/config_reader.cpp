@@ -12,16 +12,6 @@ const nlohmann::json& empty_object() {
   static const nlohmann::json kEmpty = nlohmann::json::object();
   return kEmpty;
 }
-
-std::optional<int64_t> as_integer(const nlohmann::json& value) {
-  if (value.is_number_unsigned()) {
-    const auto number = value.get<uint64_t>();
-    if (number > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
-    return static_cast<int64_t>(number);
-  }
-  if (value.is_number_integer()) return value.get<int64_t>();
-  return std::nullopt;
-}
 }  // namespace
 
 const nlohmann::json* ConfigReader::find(std::string_view key) const {
@@ -37,7 +27,7 @@ bool ConfigReader::contains_null(std::string_view key) const {
 Result<int64_t> ConfigReader::integer(std::string_view key, int64_t low, int64_t high) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return malformed(place_of(key), "missing");
-  const std::optional<int64_t> number = as_integer(*value);
+  const std::optional<int64_t> number = json_integer(*value);
   if (!number) return malformed(place_of(key), "not a whole number");
   if (*number < low || *number > high) return malformed(place_of(key), "{} is outside [{}, {}]", *number, low, high);
   return *number;
@@ -88,7 +78,7 @@ Result<std::vector<int64_t>> ConfigReader::integers(std::string_view key) const 
   if (value == nullptr) return out;
   const size_t count = value->is_array() ? value->size() : 1;
   for (size_t i = 0; i < count; ++i) {
-    const std::optional<int64_t> number = as_integer(value->is_array() ? (*value)[i] : *value);
+    const std::optional<int64_t> number = json_integer(value->is_array() ? (*value)[i] : *value);
     if (!number) return malformed(place_of(key), "not a whole number or a list of them");
     out.push_back(*number);
   }

@@ -7,8 +7,10 @@
 #include <iterator>
 #include <random>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/session_file.h"
 #include "engine/toy_engine.h"
 #include "unit/logit_stats.h"
 
@@ -288,6 +290,79 @@ TEST_CASE("a save that fails leaves the file that was there, and nothing beside 
   CHECK(session->save((folder / "taken").string()).code() == StatusCode::kIo);
   CHECK(std::distance(std::filesystem::directory_iterator(folder), {}) == 1);
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a save keeps what its path is: a link, a mode, and nothing but a regular file") {
+  namespace fs = std::filesystem;
+  Toy toy;
+  auto session = toy.session();
+  REQUIRE(session->append_tokens(std::vector<int32_t>{5}).ok());
+  const fs::path folder = fs::temp_directory_path() / ("headrace_save_kinds_" + std::to_string(::getpid()));
+  fs::create_directories(folder / "real");
+  const auto mode_of = [](const fs::path& path) { return fs::status(path).permissions(); };
+
+  const fs::path fresh = folder / "fresh";
+  REQUIRE(session->save(fresh.string()).ok());
+  CHECK(mode_of(fresh) == (fs::perms::owner_read | fs::perms::owner_write));
+  const auto shared = static_cast<fs::perms>(0644);
+  fs::permissions(fresh, shared);
+  REQUIRE(session->save(fresh.string()).ok());
+  CHECK(mode_of(fresh) == shared);
+
+  const fs::path target = folder / "real" / "target", link = folder / "link";
+  std::ofstream(target) << "old";
+  fs::create_symlink("real/target", link);
+  REQUIRE(session->save(link.string()).ok());
+  CHECK(fs::is_symlink(link));
+  CHECK(read_bytes(target.string()) == read_bytes(fresh.string()));
+
+  const fs::path pipe = folder / "pipe", to_device = folder / "to_device", dangling = folder / "dangling";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  fs::create_symlink("/dev/null", to_device);
+  fs::create_symlink("absent", dangling);
+  for (const std::string& path : {pipe.string(), to_device.string(), dangling.string(), std::string("/dev/null")}) {
+    const Status status = session->save(path);
+    INFO(path);
+    CHECK(status.code() == StatusCode::kIo);
+    CHECK(status.place() == path);
+  }
+  CHECK(session->save(pipe.string()).message() == "is not a regular file");
+  CHECK(fs::is_fifo(pipe));
+  CHECK(fs::is_character_file("/dev/null"));
+  CHECK(std::distance(fs::directory_iterator(folder), {}) == 6);
+  CHECK(std::distance(fs::directory_iterator(folder / "real"), {}) == 1);
+  fs::remove_all(folder);
+}
+
+TEST_CASE("a record's numbers are read as they are written, or refused") {
+  const std::string start = R"({"created_unix_seconds":0,"identity":[1,2],"messages":[],"num_cached":)";
+  const auto opened = [&](const std::string& rest) {
+    const std::string text = start + rest + "}";
+    std::string bytes("HDRSESS", 8);
+    const auto put = [&](uint64_t value, int count) {
+      for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i));
+    };
+    const Hash128 checksum = hash128(text.data(), text.size());
+    put(kSessionFileVersion, 4);
+    put(0, 4);
+    put(text.size(), 8);
+    put(checksum.low, 8);
+    put(checksum.high, 8);
+    bytes += text;
+    return open_session_file(memory(bytes)).status();
+  };
+  CHECK(opened(R"(0,"tokens":[1,2])").ok());
+  for (const char* tokens : {"1099511627779", "1.5", "true", "-1", "18446744073709551615", "null", "\"3\""}) {
+    INFO(tokens);
+    CHECK(opened(std::string(R"(0,"tokens":[)") + tokens + "]").code() == StatusCode::kMalformed);
+  }
+  CHECK(opened(R"(0.5,"tokens":[1,2])").code() == StatusCode::kMalformed);
+  CHECK(opened(R"(0,"tokens":3)").code() == StatusCode::kMalformed);
+  const Status damaged = opened(R"(0,"tokens":[)");
+  CHECK(damaged.code() == StatusCode::kMalformed);
+  CHECK(damaged.message().find("json.exception") == std::string::npos);
+  const Status missing = opened("0");
+  CHECK(missing.message().find("json.exception") == std::string::npos);
 }
 
 TEST_CASE("idle sessions give their values up to who needs the room, and compute them again") {
