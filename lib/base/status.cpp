@@ -9,9 +9,12 @@ std::string Status::to_string() const {
 
 Status Status::within(std::string_view outer) const {
   if (ok() || outer.empty()) return *this;
-  std::string place(outer);
-  if (!place_.empty()) place += ": " + place_;
-  return Status(code_, message_, std::move(place));
+  // What reads a file names it already, and may be within a part of it: no file is named twice.
+  std::string_view inner = place_;
+  const std::string tail = fmt::format(": {}", outer);
+  if (inner == outer || inner.starts_with(fmt::format("{}: ", outer))) return *this;
+  if (inner.ends_with(tail)) inner.remove_suffix(tail.size());
+  return Status(code_, message_, inner.empty() ? std::string(outer) : fmt::format("{}: {}", outer, inner));
 }
 
 }  // namespace headrace

@@ -87,6 +87,7 @@ headrace_status headrace_chat_template_load(const char* path, size_t path_size, 
     if (chat_template == nullptr) return null_argument("chat_template");
     HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, path_argument(path, path_size));
     HEADRACE_ASSIGN_OR_RETURN(const LoadedTokenizer loaded, load_tokenizer(std::string(text)));
+    HEADRACE_RETURN_IF_ERROR(loaded.no_default_template);
     if (loaded.chat_template.empty()) return not_found("chat_template", "the files hold none");
     HEADRACE_ASSIGN_OR_RETURN(auto parsed, text::ChatTemplate::parse(loaded.chat_template, loaded.special_tokens));
     *chat_template = new headrace_chat_template{std::move(parsed)};
@@ -119,9 +120,10 @@ headrace_status headrace_chat_template_render(const headrace_chat_template* chat
     HEADRACE_ASSIGN_OR_RETURN(const std::string_view tools_text, text_argument("tools", tools, tools_size));
     HEADRACE_ASSIGN_OR_RETURN(const std::string_view variables_text,
                               text_argument("variables", variables, variables_size));
+    HEADRACE_ASSIGN_OR_RETURN(const bool add_prompt, flag_argument("add_generation_prompt", add_generation_prompt));
     HEADRACE_ASSIGN_OR_RETURN(text::RenderedPrompt rendered,
                               render_chat(*chat_template->chat_template, messages_text, tools_text, variables_text,
-                                          add_generation_prompt != 0, now_unix_seconds));
+                                          add_prompt, now_unix_seconds));
     *prompt = new headrace_prompt{std::move(rendered)};
     return Status();
   });

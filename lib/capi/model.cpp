@@ -103,7 +103,6 @@ headrace_status headrace_model_load(const char* path, size_t path_size, const he
   return guarded(error, [&]() -> Status {
     if (model == nullptr) return null_argument("model");
     HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, path_argument(path, path_size));
-    if (text.empty()) return invalid_argument("path", "is empty");
     ModelSource source;
     source.path = std::string(text);
     return load(std::move(source), options, progress, user, model);
@@ -147,7 +146,7 @@ headrace_status headrace_model_get_info(const headrace_model* model, headrace_mo
     values.weight_bytes = loaded.weights().bytes;
     values.kv_bytes_per_token = kv_bytes_per_token(loaded.plan(0), KvDType::kF16);
     values.num_threads = model->loaded->backend->num_threads();
-    values.has_chat_template = loaded.chat_template_source().empty() ? 0 : 1;
+    values.has_chat_template = loaded.holds_chat_templates() ? 1 : 0;
     return write_struct("info", values, info, kModelInfoSize1);
   });
 }

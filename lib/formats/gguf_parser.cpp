@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <string_view>
+#include <unordered_set>
 
 #include "base/checked.h"
 #include "formats/text_quote.h"
@@ -192,6 +194,11 @@ Status GgufParser::read_tensor(TensorEntry* entry) {
 }
 
 Status GgufParser::place_tensors(uint64_t alignment, std::vector<TensorEntry>* tensors) {
+  std::unordered_set<std::string_view> names;
+  for (const TensorEntry& entry : *tensors) {
+    // Before the overlap, which two descriptions of one tensor have as well.
+    if (!names.insert(entry.name).second) return malformed(quote_name(entry.name), "is the name of two tensors");
+  }
   const auto data_start = checked_align(position_, alignment);
   if (!data_start) return malformed("header", "the data's start does not fit in 64 bits");
   for (TensorEntry& entry : *tensors) {

@@ -61,7 +61,8 @@ Status order_shards(std::vector<std::shared_ptr<ByteSource>>* sources, std::vect
     if (!count.ok()) return count.status().within(name);
     const auto number = split_number(header, "split.no");
     if (!number.ok()) return number.status().within(name);
-    if (given == 1 && (!*count || **count <= 1)) return Status();  // no split model
+    // No split model: 0 is what tools write that put the parts together again.
+    if (given == 1 && (!*count || **count <= 1)) return Status();
     if (!*count || !*number) {
       return malformed(name + ": " + (*count ? "split.no" : "split.count"),
                        "is missing, but {} files were given as one split model", given);

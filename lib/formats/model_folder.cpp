@@ -96,6 +96,7 @@ Result<ModelFolder> open_model_folder(const std::string& path, bool use_mmap) {
   HEADRACE_ASSIGN_OR_RETURN(folder.generation_config, read_json(root / "generation_config.json"));
   HEADRACE_ASSIGN_OR_RETURN(folder.tokenizer_config, read_json(root / "tokenizer_config.json"));
   HEADRACE_ASSIGN_OR_RETURN(auto tokenizer, read_text(root / "tokenizer.json", kMaxTokenizerBytes));
+  if (tokenizer && tokenizer->empty()) return malformed((root / "tokenizer.json").string(), "is empty");
   if (tokenizer) folder.tokenizer_json = std::move(*tokenizer);
   HEADRACE_RETURN_IF_ERROR(read_templates(root, &folder));
   auto weights = SafetensorsFile::open_folder(path, use_mmap);

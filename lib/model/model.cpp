@@ -94,6 +94,8 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
       model->tokenizer_ = std::move(loaded.tokenizer);
       model->special_tokens_ = std::move(loaded.special_tokens);
       model->chat_template_source_ = std::move(loaded.chat_template);
+      model->holds_chat_templates_ = !model->chat_template_source_.empty() || !loaded.no_default_template.ok();
+      if (!loaded.no_default_template.ok()) model->chat_template_ = loaded.no_default_template;
       if (!model->chat_template_source_.empty()) {
         model->chat_template_ = text::ChatTemplate::parse(model->chat_template_source_, model->special_tokens_);
       }

@@ -83,6 +83,8 @@ class Model {
   // kNotFound when the model has no template; the parser's error when it has one that cannot be used.
   Result<std::shared_ptr<const text::ChatTemplate>> chat_template() const { return chat_template_; }
   const std::string& chat_template_source() const { return chat_template_source_; }
+  // The files hold templates; chat_template() says why, where none of them can be used.
+  bool holds_chat_templates() const { return holds_chat_templates_; }
   const std::map<std::string, std::string>& special_tokens() const { return special_tokens_; }
   const GenerationDefaults& generation_defaults() const { return generation_defaults_; }
   // Ids that end a generation, ascending.
@@ -103,6 +105,7 @@ class Model {
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   Result<std::shared_ptr<const text::ChatTemplate>> chat_template_;
   std::string chat_template_source_;
+  bool holds_chat_templates_ = false;
   std::map<std::string, std::string> special_tokens_;
   GenerationDefaults generation_defaults_;
   std::vector<int32_t> end_of_generation_ids_;

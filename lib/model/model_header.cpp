@@ -15,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr uint64_t kFewestBytes = 8;  // of a safetensors file: the size of its header
+
 bool starts_with_gguf(ByteSource& source) {
   std::byte magic[4];
   return source.size() >= sizeof magic && source.read(0, magic).ok() && std::memcmp(magic, "GGUF", 4) == 0;
@@ -76,6 +78,9 @@ Status open_by_sources(const ModelSource& source, ModelHeader& header) {
   if (starts_with_gguf(*source.sources[0])) {
     HEADRACE_ASSIGN_OR_RETURN(auto gguf, GgufFile::open(source.sources));
     return open_gguf(std::move(gguf), header);
+  }
+  if (const uint64_t size = source.sources[0]->size(); size < kFewestBytes) {
+    return malformed(source.sources[0]->name(), "{} bytes are neither a GGUF nor a safetensors file", size);
   }
   ModelFolder folder;
   HEADRACE_ASSIGN_OR_RETURN(folder.weights, SafetensorsFile::open(source.sources));

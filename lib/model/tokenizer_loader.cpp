@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <vector>
+
+#include "formats/text_quote.h"
 
 namespace headrace {
 
@@ -119,6 +122,12 @@ Result<LoadedTokenizer> load_tokenizer(const GgufFile& file) {
 Result<LoadedTokenizer> load_tokenizer(const ModelFolder& folder) {
   LoadedTokenizer out;
   out.chat_template = folder.chat_template;
+  if (out.chat_template.empty() && !folder.named_chat_templates.empty()) {
+    std::vector<std::string> names;
+    for (const auto& [name, source] : folder.named_chat_templates) names.push_back(quote_name(name));
+    out.no_default_template =
+        not_found("chat_template", "the files hold templates of names ({}) and no default", fmt::join(names, ", "));
+  }
   if (folder.tokenizer_config.is_object()) {
     for (const char* name :
          {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}) {

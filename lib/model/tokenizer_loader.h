@@ -16,6 +16,8 @@ struct LoadedTokenizer {
   std::shared_ptr<const text::Tokenizer> tokenizer;   // null when the files have none
   std::map<std::string, std::string> special_tokens;  // bos_token, eos_token, ...: variables of chat templates
   std::string chat_template;                          // empty when there is none
+  // Why there is none although the files hold templates: a list of named ones without a default. Else ok.
+  Status no_default_template = {};
 };
 
 // tokenizer.ggml.* as the spec that lib/text reads. kMalformed with the key as place.

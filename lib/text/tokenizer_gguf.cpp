@@ -40,6 +40,14 @@ Status check_spec(const GgufTokenizerSpec& spec) {
     if (utf8_invalid_offset(spec.tokens[id]) != std::string_view::npos) {
       return malformed(fmt::format("tokenizer.ggml.tokens[{}]", id), "not UTF-8");
     }
+    if (!spec.token_types.empty() && (spec.token_types[id] < static_cast<int32_t>(GgufTokenType::kNormal) ||
+                                      spec.token_types[id] > static_cast<int32_t>(GgufTokenType::kByte))) {
+      return malformed(fmt::format("tokenizer.ggml.token_type[{}]", id), "{} is no type of tokens",
+                       spec.token_types[id]);
+    }
+    if (!spec.scores.empty() && !std::isfinite(spec.scores[id])) {
+      return malformed(fmt::format("tokenizer.ggml.scores[{}]", id), "{} is not finite", spec.scores[id]);
+    }
     if (type_of(spec, id) == GgufTokenType::kByte && !parse_byte_token(spec.tokens[id])) {
       return malformed(fmt::format("tokenizer.ggml.tokens[{}]", id), "a byte token spelled {}, not <0xXX>",
                        spec.tokens[id]);

@@ -295,7 +295,9 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_json(std::string_view t
   simdjson::dom::parser parser;
   simdjson::dom::element root;
   HEADRACE_RETURN_IF_ERROR(parse(parser, tokenizer_json, "tokenizer.json", root));
-  HEADRACE_RETURN_IF_ERROR(read_tokenizer(JsonNode(root, ""), *parts));
+  if (const Status status = read_tokenizer(JsonNode(root, ""), *parts); !status.ok()) {
+    return status.within("tokenizer.json");
+  }
   if (!tokenizer_config_json.empty()) {
     HEADRACE_RETURN_IF_ERROR(parse(parser, tokenizer_config_json, "tokenizer_config.json", root));
     const JsonNode config(root, "tokenizer_config.json:");

@@ -122,6 +122,33 @@ TEST_CASE("what is no model is refused with a code that says why") {
   headrace_error_destroy(error);
 }
 
+TEST_CASE("an error names its source once") {
+  const auto failure = [](const std::string& bytes, int (*read)(void*, uint64_t, void*, uint64_t)) {
+    headrace_source* source = nullptr;
+    headrace_model* model = nullptr;
+    headrace_error* error = nullptr;
+    std::string copy = bytes;
+    REQUIRE(headrace_source_open_reader(copy.size(), read, nullptr, &copy, &source, nullptr) == HEADRACE_OK);
+    CHECK(headrace_model_load_sources(&source, 1, nullptr, nullptr, nullptr, &model, &error) != HEADRACE_OK);
+    REQUIRE(error != nullptr);
+    const Failure out = {headrace_error_get_code(error), headrace_error_get_place(error),
+                         headrace_error_get_message(error)};
+    headrace_error_destroy(error);
+    headrace_source_destroy(source);
+    return out;
+  };
+  const auto broken = [](void*, uint64_t offset, void* destination, uint64_t size) {
+    if (offset != 0 || size > 8) return 1;
+    std::memcpy(destination, "GGUF\3\0\0\0", static_cast<size_t>(size));
+    return 0;
+  };
+  CHECK(failure(std::string(100, 'x'), broken).place == "reader: header");
+  const Failure empty = failure("", read_bytes);
+  CHECK(empty.code == HEADRACE_MALFORMED);
+  CHECK(empty.place == "reader");
+  CHECK(empty.message == "0 bytes are neither a GGUF nor a safetensors file");
+}
+
 TEST_CASE("a path that holds a zero byte, or names a pipe, is refused at once") {
   headrace_source* source = nullptr;
   headrace_error* error = nullptr;

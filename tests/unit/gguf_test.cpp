@@ -222,6 +222,9 @@ TEST_CASE("tensors whose shape, type or place is wrong", "[gguf]") {
 }
 
 TEST_CASE("two tensors of one name, or over the same bytes", "[gguf]") {
+  const auto twins =
+      open_text(gguf_header(2, 0).tensor("twin", {4}, kF32, 0).tensor("twin", {4}, kF32, 0).pad().zeros(64).text());
+  CHECK(twins.status().message() == "is the name of two tensors");  // and not an overlap
   require_malformed(gguf_header(2, 0).tensor("twin", {4}, kF32, 0).tensor("twin", {4}, kF32, 32).pad().zeros(64),
                     "twin");
   require_malformed(gguf_header(2, 0).tensor("one", {16}, kF32, 0).tensor("two", {4}, kF32, 32).pad().zeros(64), "two");
@@ -299,6 +302,7 @@ TEST_CASE("split models are whole or refused", "[gguf]") {
   CHECK(unclear.status().code() == StatusCode::kUnsupported);
   CHECK(unclear.status().place() == "part1: general.alignment");
   CHECK(open_parts({}).status().code() == StatusCode::kInvalidArgument);
+  CHECK(open_parts({part(0, 0, "a")}).ok());  // put together again
 }
 
 TEST_CASE("split models are found by the path of any part", "[gguf]") {

@@ -218,6 +218,18 @@ TEST_CASE("a model folder gives its files", "[model_folder]") {
   REQUIRE(opened->weights);
   CHECK(opened->weights->mapped(opened->weights->tensors()[0]) != nullptr);
 
+  folder.write("tokenizer.json", "");
+  const Status empty = open_model_folder(folder.path()).status();
+  CHECK(empty.code() == StatusCode::kMalformed);
+  CHECK(empty.message() == "is empty");
+  CHECK(empty.place().find("tokenizer.json") != std::string::npos);
+  folder.write("tokenizer.json", "{}");
+  folder.write("config.json", "{\"a\": }");
+  const Status damaged = open_model_folder(folder.path()).status();
+  CHECK(damaged.code() == StatusCode::kMalformed);
+  CHECK(damaged.message().find("json.exception") == std::string::npos);
+  folder.write("config.json", "{}");
+
   folder.write("chat_template.jinja", "J");
   folder.write("additional_chat_templates/rag.jinja", "R");
   opened = open_model_folder(folder.path());

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -369,38 +370,38 @@ TEST_CASE("what is not known is refused by name and place") {
 
   Status status = status_of({{"model", model}, {"normalizer", {{"type", "Cyrillic"}}}});
   CHECK(status.code() == StatusCode::kUnsupported);
-  CHECK(status.place() == "/normalizer/type");
+  CHECK(status.place() == "tokenizer.json: /normalizer/type");
   status = status_of(
       {{"model", model}, {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", "UnicodeScripts"}}}}}}});
   CHECK(status.code() == StatusCode::kUnsupported);
-  CHECK(status.place() == "/pre_tokenizer/pretokenizers/0/type");
+  CHECK(status.place() == "tokenizer.json: /pre_tokenizer/pretokenizers/0/type");
   status = status_of({{"model", model}, {"decoder", {{"type", "CTC"}}}});
-  CHECK(status.place() == "/decoder/type");
+  CHECK(status.place() == "tokenizer.json: /decoder/type");
   status = status_of({{"model", model}, {"post_processor", {{"type", "Other"}}}});
-  CHECK(status.place() == "/post_processor/type");
+  CHECK(status.place() == "tokenizer.json: /post_processor/type");
   status = status_of({{"model", {{"type", "Lattice"}}}});
-  CHECK(status.place() == "/model/type");
+  CHECK(status.place() == "tokenizer.json: /model/type");
   status = status_of({{"model", {{"type", "BPE"}, {"vocab", {{"a", -1}}}, {"merges", json::array()}}}});
   CHECK(status.code() == StatusCode::kMalformed);
-  CHECK(status.place() == "/model/vocab/a");
+  CHECK(status.place() == "tokenizer.json: /model/vocab/a");
   for (const json& id : {json(-1), json(4194304), json(4000000000u), json(UINT64_MAX)}) {
     for (const char* type : {"BPE", "WordPiece", "WordLevel"}) {
       status = status_of({{"model", {{"type", type}, {"vocab", {{"a", 0}, {"b", id}}}, {"merges", json::array()}}}});
       CHECK(status.code() == StatusCode::kMalformed);
-      CHECK(status.place() == "/model/vocab/b");
+      CHECK(status.place() == "tokenizer.json: /model/vocab/b");
       CHECK(status.message() == "the id " + id.dump() + " is not in [0, 4194303]");
     }
   }
   for (const json& id : {json("1"), json(1.0), json(1e30), json(nullptr), json::array({1})}) {
     status = status_of({{"model", {{"type", "BPE"}, {"vocab", {{"b", id}}}, {"merges", json::array()}}}});
-    CHECK(status.place() == "/model/vocab/b");
+    CHECK(status.place() == "tokenizer.json: /model/vocab/b");
   }
   status = status_of({{"model", {{"type", "BPE"}, {"vocab", {{"a", 5}, {"b", 5}}}, {"merges", json::array()}}}});
   CHECK(status.code() == StatusCode::kMalformed);
-  CHECK(status.place() == "/model/vocab/b");
+  CHECK(status.place() == "tokenizer.json: /model/vocab/b");
   CHECK(status.message() == "the id 5 is that of a already");
   status = status_of({{"model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", {"a b"}}}}});
-  CHECK(status.place() == "/model/merges/0");
+  CHECK(status.place() == "tokenizer.json: /model/merges/0");
   CHECK(Tokenizer::from_json("{").status().code() == StatusCode::kMalformed);
   CHECK(Tokenizer::from_json("").status().code() == StatusCode::kMalformed);
 
@@ -413,6 +414,19 @@ TEST_CASE("what is not known is refused by name and place") {
   CHECK(unknown.code() == StatusCode::kUnsupported);
   CHECK(unknown.place() == "tokenizer.ggml.pre");
   CHECK(unknown.message().find("no-such-model") != std::string::npos);
+
+  for (const int32_t type : {0, 7, 99, -1}) {
+    GgufTokenizerSpec odd = spec;
+    odd.token_types = {type};
+    CHECK(Tokenizer::from_gguf(odd).status().place() == "tokenizer.ggml.token_type[0]");
+  }
+  for (const float score : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    GgufTokenizerSpec odd = spec;
+    odd.scores = {score};
+    const Status refused = Tokenizer::from_gguf(odd).status();
+    CHECK(refused.code() == StatusCode::kMalformed);
+    CHECK(refused.place() == "tokenizer.ggml.scores[0]");
+  }
 }
 
 TEST_CASE("ids may leave gaps, and added tokens repeat those of the model") {
