@@ -71,9 +71,16 @@ inline Result<std::string_view> text_argument(const char* name, const char* text
   return text == nullptr ? std::string_view() : std::string_view(text, size);
 }
 
+// A truth value of the interface: other numbers are a caller's mistake.
+inline Result<bool> flag_argument(const char* name, int64_t value) {
+  if (value != 0 && value != 1) return invalid_argument(name, "{} is neither 0 nor 1", value);
+  return value == 1;
+}
+
 // A path for the system's calls, which end at the first zero byte.
 inline Result<std::string_view> path_argument(const char* path, size_t size) {
   HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, text_argument("path", path, size));
+  if (text.empty()) return invalid_argument("path", "is empty");
   if (text.find('\0') != std::string_view::npos) return invalid_argument("path", "holds a zero byte");
   return text;
 }

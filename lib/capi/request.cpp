@@ -126,7 +126,7 @@ headrace_status headrace_request_set_sampling(headrace_request* request, const h
     if (request == nullptr) return null_argument("request");
     HEADRACE_ASSIGN_OR_RETURN(const headrace_sampling given, read_struct("sampling", sampling, kSamplingSize1));
     if (given.reserved != 0) return invalid_argument("sampling.reserved", "must be 0");
-    if (given.has_seed > 1) return invalid_argument("has_seed", "{} is neither 0 nor 1", given.has_seed);
+    HEADRACE_ASSIGN_OR_RETURN(const bool has_seed, flag_argument("has_seed", given.has_seed));
     engine::RequestParams changed = request->params;
     changed.sampling.temperature = given.temperature;
     changed.sampling.top_k = given.top_k;
@@ -137,7 +137,7 @@ headrace_status headrace_request_set_sampling(headrace_request* request, const h
     changed.sampling.frequency_penalty = given.frequency_penalty;
     changed.sampling.presence_penalty = given.presence_penalty;
     changed.sampling.seed = given.seed;
-    changed.has_seed = given.has_seed == 1;
+    changed.has_seed = has_seed;
     changed.n = given.n;
     changed.num_logprobs = given.num_logprobs;
     changed.num_prompt_logprobs = given.num_prompt_logprobs;
@@ -200,7 +200,7 @@ headrace_status headrace_request_set_length(headrace_request* request, int64_t m
 headrace_status headrace_request_set_ignore_eos(headrace_request* request, int32_t ignore_eos, headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (request == nullptr) return null_argument("request");
-    request->params.ignore_eos = ignore_eos != 0;
+    HEADRACE_ASSIGN_OR_RETURN(request->params.ignore_eos, flag_argument("ignore_eos", ignore_eos));
     return Status();
   });
 }

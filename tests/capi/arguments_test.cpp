@@ -5,9 +5,9 @@ namespace {
 
 using namespace capi_test;
 
-// The code and the place of a call that must fail for a NULL.
+// The code and the place of a call that must fail for an argument: NULL in most of them.
 template <class Call>
-void check_null(const char* name, const Call& call) {
+void check_refused(const char* name, const Call& call) {
   INFO(name);
   headrace_error* error = nullptr;
   CHECK(call(&error) == HEADRACE_INVALID_ARGUMENT);
@@ -23,80 +23,80 @@ void check_null(const char* name, const Call& call) {
 
 TEST_CASE("every function refuses NULL handles by name") {
   using E = headrace_error**;
-  check_null("needed", [](E e) { return headrace_system_describe(nullptr, 0, nullptr, e); });
-  check_null("options", [](E e) { return headrace_options_create(nullptr, e); });
-  check_null("options", [](E e) { return headrace_options_set(nullptr, nullptr, 0, nullptr, 0, e); });
-  check_null("options", [](E e) { return headrace_options_set_log(nullptr, nullptr, nullptr, e); });
-  check_null("needed", [](E e) { return headrace_options_get_info(0, nullptr, 0, nullptr, e); });
-  check_null("source", [](E e) { return headrace_source_open_path(nullptr, 0, nullptr, e); });
-  check_null("source", [](E e) { return headrace_source_open_descriptor(0, nullptr, nullptr, nullptr, e); });
-  check_null("source", [](E e) { return headrace_source_open_memory(nullptr, 0, nullptr, nullptr, nullptr, e); });
-  check_null("source", [](E e) { return headrace_source_open_reader(0, nullptr, nullptr, nullptr, nullptr, e); });
-  check_null("model", [](E e) { return headrace_model_load(nullptr, 0, nullptr, nullptr, nullptr, nullptr, e); });
-  check_null("model",
-             [](E e) { return headrace_model_load_sources(nullptr, 0, nullptr, nullptr, nullptr, nullptr, e); });
-  check_null("model", [](E e) { return headrace_model_get_info(nullptr, nullptr, e); });
-  check_null("model", [](E e) { return headrace_model_describe(nullptr, nullptr, 0, nullptr, e); });
-  check_null("model", [](E e) { return headrace_model_describe_profile(nullptr, nullptr, 0, nullptr, e); });
-  check_null("model", [](E e) { return headrace_model_describe_trace(nullptr, nullptr, 0, nullptr, e); });
-  check_null("model", [](E e) { return headrace_model_get_sampling(nullptr, nullptr, e); });
-  check_null("path", [](E e) { return headrace_model_inspect(nullptr, 3, 0, nullptr, 0, nullptr, e); });
-  check_null("tokenizer", [](E e) { return headrace_tokenizer_load(nullptr, 0, nullptr, e); });
-  check_null("model", [](E e) { return headrace_tokenizer_open(nullptr, nullptr, e); });
-  check_null("tokenizer",
-             [](E e) { return headrace_tokenizer_encode(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e); });
-  check_null("tokenizer",
-             [](E e) { return headrace_tokenizer_decode(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e); });
-  check_null("tokenizer", [](E e) { return headrace_tokenizer_get_bytes(nullptr, 0, nullptr, 0, nullptr, e); });
-  check_null("tokenizer",
-             [](E e) { return headrace_tokenizer_encode_prompt(nullptr, nullptr, nullptr, 0, nullptr, e); });
-  check_null("tokenizer", [](E e) { return headrace_detokenizer_create(nullptr, 0, nullptr, e); });
-  check_null("detokenizer", [](E e) { return headrace_detokenizer_push(nullptr, 0, nullptr, nullptr, e); });
-  check_null("detokenizer", [](E e) { return headrace_detokenizer_flush(nullptr, nullptr, nullptr, e); });
-  check_null("chat_template", [](E e) { return headrace_chat_template_create(nullptr, 0, nullptr, 0, nullptr, e); });
-  check_null("chat_template", [](E e) { return headrace_chat_template_load(nullptr, 0, nullptr, e); });
-  check_null("model", [](E e) { return headrace_chat_template_open(nullptr, nullptr, e); });
-  check_null("chat_template", [](E e) {
+  check_refused("needed", [](E e) { return headrace_system_describe(nullptr, 0, nullptr, e); });
+  check_refused("options", [](E e) { return headrace_options_create(nullptr, e); });
+  check_refused("options", [](E e) { return headrace_options_set(nullptr, nullptr, 0, nullptr, 0, e); });
+  check_refused("options", [](E e) { return headrace_options_set_log(nullptr, nullptr, nullptr, e); });
+  check_refused("needed", [](E e) { return headrace_options_get_info(0, nullptr, 0, nullptr, e); });
+  check_refused("source", [](E e) { return headrace_source_open_path(nullptr, 0, nullptr, e); });
+  check_refused("source", [](E e) { return headrace_source_open_descriptor(0, nullptr, nullptr, nullptr, e); });
+  check_refused("source", [](E e) { return headrace_source_open_memory(nullptr, 0, nullptr, nullptr, nullptr, e); });
+  check_refused("source", [](E e) { return headrace_source_open_reader(0, nullptr, nullptr, nullptr, nullptr, e); });
+  check_refused("model", [](E e) { return headrace_model_load(nullptr, 0, nullptr, nullptr, nullptr, nullptr, e); });
+  check_refused("model",
+                [](E e) { return headrace_model_load_sources(nullptr, 0, nullptr, nullptr, nullptr, nullptr, e); });
+  check_refused("model", [](E e) { return headrace_model_get_info(nullptr, nullptr, e); });
+  check_refused("model", [](E e) { return headrace_model_describe(nullptr, nullptr, 0, nullptr, e); });
+  check_refused("model", [](E e) { return headrace_model_describe_profile(nullptr, nullptr, 0, nullptr, e); });
+  check_refused("model", [](E e) { return headrace_model_describe_trace(nullptr, nullptr, 0, nullptr, e); });
+  check_refused("model", [](E e) { return headrace_model_get_sampling(nullptr, nullptr, e); });
+  check_refused("path", [](E e) { return headrace_model_inspect(nullptr, 3, 0, nullptr, 0, nullptr, e); });
+  check_refused("tokenizer", [](E e) { return headrace_tokenizer_load(nullptr, 0, nullptr, e); });
+  check_refused("model", [](E e) { return headrace_tokenizer_open(nullptr, nullptr, e); });
+  check_refused("tokenizer",
+                [](E e) { return headrace_tokenizer_encode(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e); });
+  check_refused("tokenizer",
+                [](E e) { return headrace_tokenizer_decode(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e); });
+  check_refused("tokenizer", [](E e) { return headrace_tokenizer_get_bytes(nullptr, 0, nullptr, 0, nullptr, e); });
+  check_refused("tokenizer",
+                [](E e) { return headrace_tokenizer_encode_prompt(nullptr, nullptr, nullptr, 0, nullptr, e); });
+  check_refused("tokenizer", [](E e) { return headrace_detokenizer_create(nullptr, 0, nullptr, e); });
+  check_refused("detokenizer", [](E e) { return headrace_detokenizer_push(nullptr, 0, nullptr, nullptr, e); });
+  check_refused("detokenizer", [](E e) { return headrace_detokenizer_flush(nullptr, nullptr, nullptr, e); });
+  check_refused("chat_template", [](E e) { return headrace_chat_template_create(nullptr, 0, nullptr, 0, nullptr, e); });
+  check_refused("chat_template", [](E e) { return headrace_chat_template_load(nullptr, 0, nullptr, e); });
+  check_refused("model", [](E e) { return headrace_chat_template_open(nullptr, nullptr, e); });
+  check_refused("chat_template", [](E e) {
     return headrace_chat_template_render(nullptr, nullptr, 0, nullptr, 0, nullptr, 0, 0, 0, nullptr, e);
   });
-  check_null("prompt", [](E e) { return headrace_prompt_get_span(nullptr, 0, nullptr, nullptr, nullptr, e); });
-  check_null("model", [](E e) { return headrace_kv_cache_create(nullptr, nullptr, nullptr, e); });
-  check_null("kv_cache", [](E e) { return headrace_kv_cache_get_stats(nullptr, nullptr, e); });
-  check_null("kv_cache", [](E e) { return headrace_kv_cache_clear(nullptr, e); });
-  check_null("model", [](E e) { return headrace_session_create(nullptr, nullptr, nullptr, nullptr, e); });
-  check_null("session", [](E e) { return headrace_session_append_tokens(nullptr, nullptr, 0, e); });
-  check_null("session", [](E e) { return headrace_session_append_text(nullptr, nullptr, 0, 0, e); });
-  check_null("session", [](E e) { return headrace_session_append_message(nullptr, nullptr, 0, nullptr, 0, e); });
-  check_null("session", [](E e) { return headrace_session_get_tokens(nullptr, nullptr, 0, nullptr, e); });
-  check_null("session", [](E e) { return headrace_session_evaluate(nullptr, nullptr, 0, nullptr, 0, nullptr, e); });
-  check_null("session", [](E e) { return headrace_session_fork(nullptr, nullptr, e); });
-  check_null("session", [](E e) { return headrace_session_rewind(nullptr, 0, e); });
-  check_null("session", [](E e) { return headrace_session_save(nullptr, nullptr, 0, e); });
-  check_null("model", [](E e) { return headrace_session_restore(nullptr, nullptr, nullptr, nullptr, nullptr, e); });
-  check_null("model", [](E e) { return headrace_request_create(nullptr, nullptr, e); });
-  check_null("request", [](E e) { return headrace_request_add_text(nullptr, nullptr, 0, 0, e); });
-  check_null("request", [](E e) { return headrace_request_add_tokens(nullptr, nullptr, 0, e); });
-  check_null("request",
-             [](E e) { return headrace_request_add_messages(nullptr, nullptr, 0, nullptr, 0, nullptr, 0, e); });
-  check_null("request", [](E e) { return headrace_request_add_prompt(nullptr, nullptr, e); });
-  check_null("request", [](E e) { return headrace_request_set_session(nullptr, nullptr, e); });
-  check_null("request", [](E e) { return headrace_request_set_sampling(nullptr, nullptr, e); });
-  check_null("request", [](E e) { return headrace_request_add_logit_bias(nullptr, 0, 0, e); });
-  check_null("request", [](E e) { return headrace_request_add_stop_string(nullptr, nullptr, 0, e); });
-  check_null("request", [](E e) { return headrace_request_add_stop_token(nullptr, 0, e); });
-  check_null("request", [](E e) { return headrace_request_set_length(nullptr, 0, 0, e); });
-  check_null("request", [](E e) { return headrace_request_set_ignore_eos(nullptr, 0, e); });
-  check_null("request", [](E e) { return headrace_request_set_deadline(nullptr, 0, e); });
-  check_null("request", [](E e) { return headrace_request_set_priority(nullptr, 0, e); });
-  check_null("request", [](E e) { return headrace_request_set_cache_salt(nullptr, nullptr, 0, e); });
-  check_null("model", [](E e) { return headrace_scheduler_create(nullptr, nullptr, nullptr, nullptr, e); });
-  check_null("scheduler", [](E e) { return headrace_scheduler_submit(nullptr, nullptr, nullptr, e); });
-  check_null("scheduler", [](E e) { return headrace_scheduler_cancel(nullptr, 0, e); });
-  check_null("scheduler", [](E e) { return headrace_scheduler_step(nullptr, nullptr, e); });
-  check_null("scheduler", [](E e) { return headrace_scheduler_get_stats(nullptr, nullptr, e); });
-  check_null("scheduler", [](E e) { return headrace_event_next(nullptr, nullptr, e); });
-  check_null("event", [](E e) { return headrace_event_get_top_logprobs(nullptr, 0, nullptr, nullptr, nullptr, e); });
-  check_null("event", [](E e) { return headrace_event_get_usage(nullptr, nullptr, e); });
+  check_refused("prompt", [](E e) { return headrace_prompt_get_span(nullptr, 0, nullptr, nullptr, nullptr, e); });
+  check_refused("model", [](E e) { return headrace_kv_cache_create(nullptr, nullptr, nullptr, e); });
+  check_refused("kv_cache", [](E e) { return headrace_kv_cache_get_stats(nullptr, nullptr, e); });
+  check_refused("kv_cache", [](E e) { return headrace_kv_cache_clear(nullptr, e); });
+  check_refused("model", [](E e) { return headrace_session_create(nullptr, nullptr, nullptr, nullptr, e); });
+  check_refused("session", [](E e) { return headrace_session_append_tokens(nullptr, nullptr, 0, e); });
+  check_refused("session", [](E e) { return headrace_session_append_text(nullptr, nullptr, 0, 0, e); });
+  check_refused("session", [](E e) { return headrace_session_append_message(nullptr, nullptr, 0, nullptr, 0, e); });
+  check_refused("session", [](E e) { return headrace_session_get_tokens(nullptr, nullptr, 0, nullptr, e); });
+  check_refused("session", [](E e) { return headrace_session_evaluate(nullptr, nullptr, 0, nullptr, 0, nullptr, e); });
+  check_refused("session", [](E e) { return headrace_session_fork(nullptr, nullptr, e); });
+  check_refused("session", [](E e) { return headrace_session_rewind(nullptr, 0, e); });
+  check_refused("session", [](E e) { return headrace_session_save(nullptr, nullptr, 0, e); });
+  check_refused("model", [](E e) { return headrace_session_restore(nullptr, nullptr, nullptr, nullptr, nullptr, e); });
+  check_refused("model", [](E e) { return headrace_request_create(nullptr, nullptr, e); });
+  check_refused("request", [](E e) { return headrace_request_add_text(nullptr, nullptr, 0, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_add_tokens(nullptr, nullptr, 0, e); });
+  check_refused("request",
+                [](E e) { return headrace_request_add_messages(nullptr, nullptr, 0, nullptr, 0, nullptr, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_add_prompt(nullptr, nullptr, e); });
+  check_refused("request", [](E e) { return headrace_request_set_session(nullptr, nullptr, e); });
+  check_refused("request", [](E e) { return headrace_request_set_sampling(nullptr, nullptr, e); });
+  check_refused("request", [](E e) { return headrace_request_add_logit_bias(nullptr, 0, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_add_stop_string(nullptr, nullptr, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_add_stop_token(nullptr, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_set_length(nullptr, 0, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_set_ignore_eos(nullptr, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_set_deadline(nullptr, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_set_priority(nullptr, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_set_cache_salt(nullptr, nullptr, 0, e); });
+  check_refused("model", [](E e) { return headrace_scheduler_create(nullptr, nullptr, nullptr, nullptr, e); });
+  check_refused("scheduler", [](E e) { return headrace_scheduler_submit(nullptr, nullptr, nullptr, e); });
+  check_refused("scheduler", [](E e) { return headrace_scheduler_cancel(nullptr, 0, e); });
+  check_refused("scheduler", [](E e) { return headrace_scheduler_step(nullptr, nullptr, e); });
+  check_refused("scheduler", [](E e) { return headrace_scheduler_get_stats(nullptr, nullptr, e); });
+  check_refused("scheduler", [](E e) { return headrace_event_next(nullptr, nullptr, e); });
+  check_refused("event", [](E e) { return headrace_event_get_top_logprobs(nullptr, 0, nullptr, nullptr, nullptr, e); });
+  check_refused("event", [](E e) { return headrace_event_get_usage(nullptr, nullptr, e); });
 }
 
 TEST_CASE("good handles with NULL outputs or inputs are refused by the argument's name") {
@@ -109,49 +109,87 @@ TEST_CASE("good handles with NULL outputs or inputs are refused by the argument'
   const headrace::Scheduler scheduler(owner);
   headrace_scheduler* handle = nullptr;
   REQUIRE(headrace_scheduler_create(model, nullptr, nullptr, &handle, nullptr) == HEADRACE_OK);
-  check_null("read", [](E e) {
+  check_refused("read", [](E e) {
     headrace_source* source = nullptr;
     return headrace_source_open_reader(1, nullptr, nullptr, nullptr, &source, e);
   });
-  check_null("data", [](E e) {
+  check_refused("data", [](E e) {
     headrace_source* source = nullptr;
     return headrace_source_open_memory(nullptr, 1, nullptr, nullptr, &source, e);
   });
-  check_null("info", [&](E e) { return headrace_model_get_info(model, nullptr, e); });
-  check_null("sampling", [&](E e) { return headrace_model_get_sampling(model, nullptr, e); });
-  check_null("tokenizer", [&](E e) { return headrace_tokenizer_open(model, nullptr, e); });
-  check_null("text", [&](E e) {
+  check_refused("info", [&](E e) { return headrace_model_get_info(model, nullptr, e); });
+  check_refused("sampling", [&](E e) { return headrace_model_get_sampling(model, nullptr, e); });
+  check_refused("tokenizer", [&](E e) { return headrace_tokenizer_open(model, nullptr, e); });
+  check_refused("text", [&](E e) {
     size_t needed = 0;
     return headrace_tokenizer_encode(tokenizer.get(), nullptr, 1, 0, nullptr, 0, &needed, e);
   });
-  check_null("needed",
-             [&](E e) { return headrace_tokenizer_encode(tokenizer.get(), "a", 1, 0, nullptr, 0, nullptr, e); });
-  check_null("tokens", [&](E e) {
+  check_refused("needed",
+                [&](E e) { return headrace_tokenizer_encode(tokenizer.get(), "a", 1, 0, nullptr, 0, nullptr, e); });
+  check_refused("tokens", [&](E e) {
     size_t needed = 0;
     return headrace_tokenizer_decode(tokenizer.get(), nullptr, 1, 0, nullptr, 0, &needed, e);
   });
-  check_null("detokenizer", [&](E e) { return headrace_detokenizer_create(tokenizer.get(), 0, nullptr, e); });
-  check_null("chat_template", [&](E e) { return headrace_chat_template_open(model, nullptr, e); });
-  check_null("kv_cache", [&](E e) { return headrace_kv_cache_create(model, nullptr, nullptr, e); });
-  check_null("session", [&](E e) { return headrace_session_create(model, nullptr, nullptr, nullptr, e); });
-  check_null("tokens", [&](E e) { return headrace_session_append_tokens(session.get(), nullptr, 1, e); });
-  check_null("forked", [&](E e) { return headrace_session_fork(session.get(), nullptr, e); });
-  check_null("needed", [&](E e) { return headrace_session_get_tokens(session.get(), nullptr, 0, nullptr, e); });
-  check_null("source", [&](E e) { return headrace_session_restore(model, nullptr, nullptr, nullptr, nullptr, e); });
-  check_null("request", [&](E e) { return headrace_request_create(model, nullptr, e); });
-  check_null("tokens", [&](E e) { return headrace_request_add_tokens(request.get(), nullptr, 1, e); });
-  check_null("messages",
-             [&](E e) { return headrace_request_add_messages(request.get(), nullptr, 1, nullptr, 0, nullptr, 0, e); });
-  check_null("prompt", [&](E e) { return headrace_request_add_prompt(request.get(), nullptr, e); });
-  check_null("session", [&](E e) { return headrace_request_set_session(request.get(), nullptr, e); });
-  check_null("sampling", [&](E e) { return headrace_request_set_sampling(request.get(), nullptr, e); });
-  check_null("scheduler", [&](E e) { return headrace_scheduler_create(model, nullptr, nullptr, nullptr, e); });
-  check_null("request", [&](E e) { return headrace_scheduler_submit(handle, nullptr, nullptr, e); });
-  check_null("request_id", [&](E e) { return headrace_scheduler_submit(handle, request.get(), nullptr, e); });
-  check_null("has_work", [&](E e) { return headrace_scheduler_step(handle, nullptr, e); });
-  check_null("stats", [&](E e) { return headrace_scheduler_get_stats(handle, nullptr, e); });
-  check_null("event", [&](E e) { return headrace_event_next(handle, nullptr, e); });
+  check_refused("detokenizer", [&](E e) { return headrace_detokenizer_create(tokenizer.get(), 0, nullptr, e); });
+  check_refused("chat_template", [&](E e) { return headrace_chat_template_open(model, nullptr, e); });
+  check_refused("kv_cache", [&](E e) { return headrace_kv_cache_create(model, nullptr, nullptr, e); });
+  check_refused("session", [&](E e) { return headrace_session_create(model, nullptr, nullptr, nullptr, e); });
+  check_refused("tokens", [&](E e) { return headrace_session_append_tokens(session.get(), nullptr, 1, e); });
+  check_refused("forked", [&](E e) { return headrace_session_fork(session.get(), nullptr, e); });
+  check_refused("needed", [&](E e) { return headrace_session_get_tokens(session.get(), nullptr, 0, nullptr, e); });
+  check_refused("source", [&](E e) { return headrace_session_restore(model, nullptr, nullptr, nullptr, nullptr, e); });
+  check_refused("request", [&](E e) { return headrace_request_create(model, nullptr, e); });
+  check_refused("tokens", [&](E e) { return headrace_request_add_tokens(request.get(), nullptr, 1, e); });
+  check_refused("messages", [&](E e) {
+    return headrace_request_add_messages(request.get(), nullptr, 1, nullptr, 0, nullptr, 0, e);
+  });
+  check_refused("prompt", [&](E e) { return headrace_request_add_prompt(request.get(), nullptr, e); });
+  check_refused("session", [&](E e) { return headrace_request_set_session(request.get(), nullptr, e); });
+  check_refused("sampling", [&](E e) { return headrace_request_set_sampling(request.get(), nullptr, e); });
+  check_refused("scheduler", [&](E e) { return headrace_scheduler_create(model, nullptr, nullptr, nullptr, e); });
+  check_refused("request", [&](E e) { return headrace_scheduler_submit(handle, nullptr, nullptr, e); });
+  check_refused("request_id", [&](E e) { return headrace_scheduler_submit(handle, request.get(), nullptr, e); });
+  check_refused("has_work", [&](E e) { return headrace_scheduler_step(handle, nullptr, e); });
+  check_refused("stats", [&](E e) { return headrace_scheduler_get_stats(handle, nullptr, e); });
+  check_refused("event", [&](E e) { return headrace_event_next(handle, nullptr, e); });
   headrace_scheduler_destroy(handle);
+}
+
+TEST_CASE("truth values are 0 or 1, and paths are not empty") {
+  using E = headrace_error**;
+  const headrace::Model owner = text_model();
+  const headrace::Request request(owner);
+  headrace_chat_template* chat_template = nullptr;
+  REQUIRE(headrace_chat_template_open(owner.get(), &chat_template, nullptr) == HEADRACE_OK);
+  const std::string messages = R"([{"role":"user","content":"a"}])";
+  for (const int32_t value : {7, 2, -1}) {
+    check_refused("ignore_eos", [&](E e) { return headrace_request_set_ignore_eos(request.get(), value, e); });
+    check_refused("add_generation_prompt", [&](E e) {
+      headrace_prompt* prompt = nullptr;
+      return headrace_chat_template_render(chat_template, messages.data(), messages.size(), nullptr, 0, nullptr, 0,
+                                           value, 0, &prompt, e);
+    });
+  }
+  headrace_chat_template_destroy(chat_template);
+  CHECK(headrace_request_set_ignore_eos(request.get(), 1, nullptr) == HEADRACE_OK);
+  for (const char* path : {static_cast<const char*>(nullptr), ""}) {
+    check_refused("path", [&](E e) {
+      headrace_source* source = nullptr;
+      return headrace_source_open_path(path, 0, &source, e);
+    });
+    check_refused("path", [&](E e) {
+      headrace_tokenizer* tokenizer = nullptr;
+      return headrace_tokenizer_load(path, 0, &tokenizer, e);
+    });
+    check_refused("path", [&](E e) {
+      headrace_chat_template* loaded = nullptr;
+      return headrace_chat_template_load(path, 0, &loaded, e);
+    });
+    check_refused("path", [&](E e) {
+      size_t needed = 0;
+      return headrace_model_inspect(path, 0, 0, nullptr, 0, &needed, e);
+    });
+  }
 }
 
 TEST_CASE("getters, inits and destroyers take NULL") {
