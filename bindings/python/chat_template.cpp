@@ -3,7 +3,8 @@
 namespace headrace_python {
 namespace {
 
-// Seconds since the epoch from None, a number, a datetime, or an ISO 8601 string. What has no time zone is UTC.
+// Seconds since the epoch from None, a number, a datetime, or an ISO 8601 string. What has no time zone is UTC. ValueError
+// for what is not within the years 1970 to 9999.
 std::optional<int64_t> unix_seconds(py::object now) {
   if (now.is_none()) return std::nullopt;
   const py::module_ datetime = py::module_::import("datetime");
@@ -12,8 +13,16 @@ std::optional<int64_t> unix_seconds(py::object now) {
     using py::literals::operator""_a;
     now = now.attr("replace")("tzinfo"_a = datetime.attr("timezone").attr("utc"));
   }
-  if (py::hasattr(now, "timestamp")) return static_cast<int64_t>(now.attr("timestamp")().cast<double>());
-  return static_cast<int64_t>(now.cast<double>());
+  if (py::hasattr(now, "timestamp")) now = now.attr("timestamp")();
+  if (!PyNumber_Check(now.ptr())) {
+    throw py::type_error("now: " + py::repr(now).cast<std::string>() + " is no number, datetime or ISO 8601 text");
+  }
+  const double seconds = py::float_(now);
+  constexpr double kEndOf9999 = 253402300800.0;
+  if (!(seconds >= 0 && seconds < kEndOf9999)) {
+    throw py::value_error("now: " + py::repr(now).cast<std::string>() + " is not within the years 1970 to 9999");
+  }
+  return static_cast<int64_t>(seconds);
 }
 
 headrace::Prompt render(const headrace::ChatTemplate& self, const py::object& messages, const py::object& tools,
@@ -45,12 +54,13 @@ void register_chat_template(py::module_& module) {
 
   py::class_<headrace::ChatTemplate>(module, "ChatTemplate",
                                      "A Jinja chat template, rendered as transformers renders it.")
-      .def(py::init([](const std::string& source, const py::kwargs& tokens) {
-             return headrace::ChatTemplate(source, to_json(py::dict(tokens)));
+      .def(py::init([](const py::str& source, const py::kwargs& tokens) {
+             return headrace::ChatTemplate(text_from(source), to_json(py::dict(tokens)));
            }),
            py::arg("source"), "source: the template; keywords: special tokens such as bos_token='<s>'.")
-      .def_static("load", &headrace::ChatTemplate::load, py::arg("path"),
-                  "The template of a GGUF file or a Hugging Face folder; weights are not read.")
+      .def_static(
+          "load", [](const py::object& path) { return headrace::ChatTemplate::load(path_from(path)); }, py::arg("path"),
+          "The template of a GGUF file or a Hugging Face folder; weights are not read.")
       .def("render_prompt", &render, py::arg("messages"), py::arg("tools") = py::none(),
            py::arg("add_generation_prompt") = true, py::arg("now") = py::none(), "A Prompt: text and spans.")
       .def(

@@ -13,6 +13,12 @@ struct Parameters {
   int64_t min_tokens = 0, max_tokens = 0;
 };
 
+// Throws py::cast_error for what is no str.
+std::string text_of(const py::handle& value) {
+  if (!py::isinstance<py::str>(value)) throw py::cast_error("a str is needed");
+  return text_from(value);
+}
+
 // Throws py::cast_error for a value of another type.
 void set_parameter(headrace::Request& request, Parameters& parameters, const std::string& name,
                    const py::handle& value) {
@@ -52,14 +58,14 @@ void set_parameter(headrace::Request& request, Parameters& parameters, const std
   else if (name == "priority")
     request.set_priority(value.cast<int32_t>());
   else if (name == "cache_salt")
-    request.set_cache_salt(value.cast<std::string>());
+    request.set_cache_salt(text_of(value));
   else if (name == "session")
     request.set_session(value.cast<const PythonSession&>().session);
   else if (name == "stop") {
     if (py::isinstance<py::str>(value))
-      request.add_stop(value.cast<std::string>());
+      request.add_stop(text_of(value));
     else
-      for (const auto& text : value.cast<std::vector<std::string>>()) request.add_stop(text);
+      for (const auto& text : value.cast<std::vector<py::object>>()) request.add_stop(text_of(text));
   } else if (name == "stop_token_ids") {
     for (int32_t id : value.cast<std::vector<int32_t>>()) request.add_stop_token(id);
   } else if (name == "logit_bias") {
@@ -89,7 +95,7 @@ void set_parameters(headrace::Request& request, const py::kwargs& arguments) {
 void set_prompt(headrace::Request& request, const py::object& prompt) {
   if (prompt.is_none()) return;
   if (py::isinstance<py::str>(prompt)) {
-    request.add_text(prompt.cast<std::string>());
+    request.add_text(text_from(prompt));
   } else if (py::isinstance<headrace::Prompt>(prompt)) {
     request.add_prompt(prompt.cast<const headrace::Prompt&>());
   } else if (py::isinstance<py::sequence>(prompt) && py::len(prompt) > 0 &&

@@ -1,5 +1,3 @@
-#include <pybind11/functional.h>
-
 #include "module.h"
 
 namespace headrace_python {
@@ -22,16 +20,25 @@ FloatArray evaluate(headrace::Session& session, const headrace::Model& model, co
   return logits;
 }
 
-headrace::Model load(const std::string& path, const std::function<bool(double)>& progress,
-                     const py::kwargs& arguments) {
+headrace::Model load(const py::object& given, const py::object& progress, const py::kwargs& arguments) {
+  const std::string path = path_from(given);
+  if (!progress.is_none() && PyCallable_Check(progress.ptr()) == 0) {
+    throw py::type_error("progress: a function of the fraction done is needed, or None");
+  }
   const headrace::Options options = options_from(arguments);
   headrace::Progress report;
   std::exception_ptr failure;
-  if (progress) {
+  if (!progress.is_none()) {
     report = [&](double fraction) {
       py::gil_scoped_acquire acquire;
       try {
-        return progress(fraction);
+        // Only False ends the load: a function that returns nothing goes on. Another answer is a mistake.
+        const py::object answer = progress(fraction);
+        if (!answer.is_none() && !py::isinstance<py::bool_>(answer)) {
+          throw py::type_error("progress: it returned " + py::repr(answer).cast<std::string>() +
+                               ", where True, False or None is needed");
+        }
+        return !answer.is(py::bool_(false));
       } catch (...) {
         failure = std::current_exception();
         return false;
@@ -68,7 +75,8 @@ void register_model(py::module_& module) {
   py::class_<headrace::Model>(module, "Model", "A loaded model; immutable, usable from any thread.")
       .def_static(
           "load", &load, py::arg("path"), py::arg("progress") = py::none(),
-          "From a GGUF file, a safetensors file or a Hugging Face folder. progress(fraction) returns False to cancel. "
+          "From a GGUF file, a safetensors file or a Hugging Face folder. progress(fraction) returns False to cancel, "
+          "True or None to go on. "
           "Keywords: threads, isa, activations, exact, use_mmap, options={...}.")
       .def(
           "logits",
@@ -120,24 +128,25 @@ void register_model(py::module_& module) {
            py::arg("model"), py::arg("kv_cache") = py::none())
       .def_static(
           "restore",
-          [](const headrace::Model& model, const headrace::KVCache& kv_cache, const std::string& path,
+          [](const headrace::Model& model, const headrace::KVCache& kv_cache, const py::object& path,
              const py::kwargs& arguments) {
-            return PythonSession{model, headrace::Session::restore(model, kv_cache, path, options_from(arguments))};
+            return PythonSession{model,
+                                 headrace::Session::restore(model, kv_cache, path_from(path), options_from(arguments))};
           },
           py::arg("model"), py::arg("kv_cache"), py::arg("path"))
       .def("append_tokens",
            [](PythonSession& self, const std::vector<int32_t>& tokens) { self.session.append(tokens); })
       .def(
           "append_text",
-          [](PythonSession& self, const std::string& text, bool special, bool add_special) {
+          [](PythonSession& self, const py::str& text, bool special, bool add_special) {
             self.session.append_text(
-                text, (special ? HEADRACE_PARSE_SPECIAL : 0u) | (add_special ? HEADRACE_ADD_SPECIAL : 0u));
+                text_from(text), (special ? HEADRACE_PARSE_SPECIAL : 0u) | (add_special ? HEADRACE_ADD_SPECIAL : 0u));
           },
           py::arg("text"), py::arg("special") = false, py::arg("add_special") = true)
       .def(
           "append_message",
-          [](PythonSession& self, const std::string& role, const std::string& content) {
-            self.session.append_message(role, content);
+          [](PythonSession& self, const py::str& role, const py::str& content) {
+            self.session.append_message(text_from(role), text_from(content));
           },
           py::arg("role"), py::arg("content"))
       .def(
@@ -167,8 +176,14 @@ void register_model(py::module_& module) {
           "rewind", [](PythonSession& self, size_t num_tokens) { self.session.rewind(num_tokens); },
           py::arg("num_tokens"))
       .def(
-          "save", [](const PythonSession& self, const std::string& path) { self.session.save(path); }, py::arg("path"),
-          py::call_guard<py::gil_scoped_release>())
+          "save",
+          [](const PythonSession& self, const py::object& given) {
+            const std::string path = path_from(given);
+            py::gil_scoped_release release;
+            self.session.save(path);
+          },
+          py::arg("path"),
+          "Write tokens, messages and cached values to a file, which keeps its mode; a new one has 0600.")
       .def_property_readonly("tokens", [](const PythonSession& self) { return self.session.tokens(); });
 }
 

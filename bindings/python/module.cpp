@@ -5,7 +5,7 @@ namespace {
 
 std::string option_text(const py::handle& value) {
   if (py::isinstance<py::bool_>(value)) return value.cast<bool>() ? "true" : "false";
-  return py::str(value).cast<std::string>();
+  return text_from(py::str(value));
 }
 
 // Short names for the settings people reach for first.
@@ -46,11 +46,24 @@ headrace::Options options_from(const py::kwargs& arguments) {
   return options;
 }
 
+std::string path_from(const py::object& path) {
+  PyObject* bytes = nullptr;
+  if (PyUnicode_FSConverter(path.ptr(), &bytes) == 0) throw py::error_already_set();
+  return std::string(py::reinterpret_steal<py::bytes>(bytes));
+}
+
+std::string text_from(const py::handle& text) {
+  Py_ssize_t size = 0;
+  const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (bytes == nullptr) throw py::error_already_set();  // UnicodeEncodeError, a ValueError
+  return std::string(bytes, static_cast<size_t>(size));
+}
+
 std::string to_json(const py::object& value) {
   if (value.is_none()) return std::string();
-  if (py::isinstance<py::str>(value)) return value.cast<std::string>();
+  if (py::isinstance<py::str>(value)) return text_from(value);
   using py::literals::operator""_a;
-  return py::module_::import("json").attr("dumps")(value, "ensure_ascii"_a = false).cast<std::string>();
+  return text_from(py::module_::import("json").attr("dumps")(value, "ensure_ascii"_a = false));
 }
 
 }  // namespace headrace_python
@@ -94,7 +107,8 @@ PYBIND11_MODULE(_headrace, module) {
       "Every option: key, type, default, range, doc.");
   module.def(
       "inspect",
-      [](const std::string& path, uint64_t memory_bytes) {
+      [](const py::object& given, uint64_t memory_bytes) {
+        const std::string path = path_from(given);
         std::string text;
         {
           py::gil_scoped_release release;

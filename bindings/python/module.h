@@ -31,6 +31,12 @@ struct PythonSession {
 // options={"scheduler.max_num_seqs": 8}. True and False become "true" and "false".
 headrace::Options options_from(const py::kwargs& arguments);
 
+// A path as str, bytes or os.PathLike; TypeError for anything else.
+std::string path_from(const py::object& path);
+
+// The UTF-8 of a str: ValueError for a lone surrogate, which is no text.
+std::string text_from(const py::handle& text);
+
 // A Python value as JSON text, through the json module (so that anything it takes is taken), "" for None.
 std::string to_json(const py::object& value);
 

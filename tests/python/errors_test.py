@@ -2,6 +2,7 @@
 types do. On a tiny model with text that is written for the tests."""
 
 import os
+import pathlib
 import tempfile
 import unittest
 
@@ -88,6 +89,65 @@ class Errors(unittest.TestCase):
             self.assert_error("HEADRACE_NOT_FOUND", "token_id", tokenizer.token_bytes, token)
         with self.assertRaises(TypeError):
             tokenizer.decode([2**31])
+
+    def test_text_that_is_none(self):
+        lone = "a\ud800"
+        session = headrace.Session(self.model)
+        template = self.model.chat_template
+        tokenizer = self.model.tokenizer
+        for call in (lambda: self.scheduler.generate(lone), lambda: self.scheduler.generate("a", stop=lone),
+                     lambda: self.scheduler.generate("a", stop=[lone]), lambda: tokenizer.encode(lone),
+                     lambda: self.scheduler.generate([{"role": "user", "content": lone}]),
+                     lambda: template.render([{"role": "user", "content": lone}]),
+                     lambda: session.append_text(lone), lambda: session.append_message("user", lone),
+                     lambda: headrace.ChatTemplate(lone), lambda: tokenizer.token_id(lone)):
+            with self.assertRaisesRegex(ValueError, "surrogates"):
+                call()
+
+    def test_progress(self):
+        for answer in (None, True):
+            headrace.Model.load(self.folder, progress=lambda fraction: answer, threads=1)
+        with self.assertRaises(headrace.Error) as caught:
+            headrace.Model.load(self.folder, progress=lambda fraction: False, threads=1)
+        self.assertEqual(caught.exception.status, "HEADRACE_CANCELLED")
+        for answer in ("yes", 0, 1.5):
+            with self.assertRaisesRegex(TypeError, "progress: it returned"):
+                headrace.Model.load(self.folder, progress=lambda fraction: answer, threads=1)
+        with self.assertRaisesRegex(ZeroDivisionError, "division"):
+            headrace.Model.load(self.folder, progress=lambda fraction: 1 / 0, threads=1)
+        with self.assertRaisesRegex(TypeError, "progress"):
+            headrace.Model.load(self.folder, progress=3, threads=1)
+
+    def test_paths_of_every_kind(self):
+        text = "".join(self.model.tokenizer.decode([9]))
+        for path in (pathlib.Path(self.folder), os.fsencode(self.folder)):
+            self.assertEqual(headrace.Model.load(path, threads=1).info, self.model.info)
+            self.assertEqual(headrace.Tokenizer.load(path).decode([9]), text)
+            headrace.ChatTemplate.load(path)
+            headrace.inspect(path)
+        cache = headrace.KVCache(self.model)
+        session = headrace.Session(self.model, cache)
+        session.append_tokens([5, 6])
+        saved = pathlib.Path(self.folder) / "saved"
+        session.save(saved)
+        self.assertEqual(headrace.Session.restore(self.model, cache, saved).tokens, [5, 6])
+        saved.unlink()
+        for call in (headrace.Model.load, headrace.Tokenizer.load, headrace.ChatTemplate.load, headrace.inspect,
+                     session.save):
+            with self.assertRaises(TypeError):
+                call(3)
+
+    def test_times(self):
+        template = headrace.ChatTemplate("{{ strftime_now('%Y-%m-%d %H') }}")
+        messages = [{"role": "user", "content": ""}]
+        for now, text in ((0, "1970-01-01 00"), (86399.9, "1970-01-01 23"), ("2001-02-03", "2001-02-03 00"),
+                          (np.float64(3600), "1970-01-01 01"), ("9999-12-31", "9999-12-31 00")):
+            self.assertEqual(template.render(messages, now=now), text)
+        for now in (-86400, -1, "1969-12-30", 1e30, float("nan"), float("inf"), "not a time"):
+            with self.subTest(now=now), self.assertRaises(ValueError):
+                template.render(messages, now=now)
+        with self.assertRaisesRegex(TypeError, "now: "):
+            template.render(messages, now=[1])
 
     def test_a_model_without_a_tokenizer(self):
         model = headrace.Model.load(LLAMA, threads=1)

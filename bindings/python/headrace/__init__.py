@@ -1,7 +1,7 @@
 """Headrace: large-language-model inference inside the program that uses it.
 
     import headrace
-    model = headrace.Model.load("model.gguf", threads=4)
+    model = headrace.Model.load("model.gguf")
     scheduler = headrace.Scheduler(model)
     for piece in scheduler.stream("Once upon a time", max_tokens=64):
         print(piece, end="", flush=True)
