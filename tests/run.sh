@@ -16,6 +16,13 @@ if [ "${1:-}" = --data ]; then
   shift 2
 fi
 suites=("$@")
+known=(unit ops golden engine capi abi install python cli structure fuzz asan gcc)
+for suite in "${suites[@]}"; do
+  if [[ " ${known[*]} " != *" $suite "* ]]; then
+    echo "tests/run.sh: there is no suite '$suite'; the suites: ${known[*]}" >&2
+    exit 2
+  fi
+done
 wants() { [ ${#suites[@]} -eq 0 ] || [[ " ${suites[*]} " == *" $1 "* ]]; }
 
 headrace_need "${headrace_build_packages[@]}" "${headrace_test_packages[@]}"
@@ -64,6 +71,13 @@ fi
 if wants asan; then
   echo "== asan: unit, op, engine and C ABI tests with AddressSanitizer and UndefinedBehaviorSanitizer"
   ctest --test-dir build/fuzz -R "$(cat build/fuzz/sanitized_tests.txt)" --output-on-failure -j "$(nproc)"
+fi
+
+if [ ${#suites[@]} -gt 0 ] && wants gcc; then
+  echo "== gcc: the library without a warning"
+  cmake -S . -B build/gcc -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++ \
+    -DHEADRACE_BUILD_TESTS=OFF -DHEADRACE_BUILD_EXAMPLES=OFF >"$log/gcc-configure.log"
+  cmake --build build/gcc --target headrace >"$log/gcc-build.log" 2>&1 || { tail -50 "$log/gcc-build.log"; exit 1; }
 fi
 
 labels=()
