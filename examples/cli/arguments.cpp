@@ -1,14 +1,11 @@
 #include "arguments.h"
 
-#include <unistd.h>
-
+#include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 
 #include "progress.h"
@@ -46,7 +43,7 @@ void ModelArguments::add_to(CLI::App& command) {
   command.add_option("--set", settings, "further setting as key=value (docs/c-abi.md lists them)")->take_all();
 }
 
-headrace::Options ModelArguments::options() const {
+headrace::Options ModelArguments::options(std::initializer_list<std::string_view> own) const {
   headrace::Options options;
   if (threads > 0) options.set("engine.threads", std::to_string(threads));
   if (!isa.empty()) options.set("engine.isa", isa);
@@ -54,7 +51,11 @@ headrace::Options ModelArguments::options() const {
   for (const std::string& setting : settings) {
     const size_t equals = setting.find('=');
     if (equals == std::string::npos) throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "is not key=value", setting);
-    options.set(setting.substr(0, equals), setting.substr(equals + 1));
+    const std::string key = setting.substr(0, equals);
+    if (std::find(own.begin(), own.end(), key) != own.end()) {
+      throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "is what this command chooses itself", key);
+    }
+    options.set(key, setting.substr(equals + 1));
   }
   return options;
 }
@@ -96,26 +97,48 @@ void SamplingArguments::apply(headrace::Request& request) const {
 std::string read_file(const std::string& path) {
   if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) throw std::runtime_error(path + ": cannot be read");
-  return text.str();
+  std::string text;
+  std::vector<char> part(1 << 16);
+  while (file.read(part.data(), static_cast<std::streamsize>(part.size())) || file.gcount() > 0) {
+    text.append(part.data(), static_cast<size_t>(file.gcount()));
+  }
+  if (!file.eof() || file.bad()) throw std::runtime_error(path + ": cannot be read");
+  return text;
 }
 
-void write_file(const std::string& path, const std::string& content) {
-  std::ofstream file(path, std::ios::binary);
-  file << content;
-  file.close();
-  if (!file) throw std::runtime_error(path + ": cannot be written");
+std::string read_filled_file(const std::string& path) {
+  std::string text = read_file(path);
+  if (text.empty()) throw std::runtime_error((path == "-" ? "standard input" : path) + ": is empty");
+  return text;
 }
 
-void require_writable(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path file(path), folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  const bool writable = fs::exists(file, error) ? !fs::is_directory(file, error) && access(path.c_str(), W_OK) == 0
-                                                : file.has_filename() && fs::is_directory(folder, error) &&
-                                                      access(folder.c_str(), W_OK) == 0;
-  if (!writable) throw std::runtime_error(path + ": cannot be written");
+CLI::Option* add_number_list(CLI::App& command, const std::string& name, std::vector<int32_t>& numbers, int64_t least,
+                             int64_t most, const std::string& description) {
+  // CLI11's own lists leave out what is empty between two commas.
+  const auto parse = [least, most](const std::string& text, std::vector<int32_t>& out) -> std::string {
+    const CLI::Validator number = within(least, most);
+    out.clear();
+    for (size_t begin = 0;;) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      std::string item = text.substr(begin, end - begin);
+      if (const std::string message = number(item); !message.empty()) return message;
+      out.push_back(static_cast<int32_t>(std::stoll(item)));
+      if (end == text.size()) return "";
+      begin = end + 1;
+    }
+  };
+  const auto check = [parse](const std::string& text) {
+    std::vector<int32_t> ignored;
+    return parse(text, ignored);
+  };
+  return command
+      .add_option_function<std::string>(
+          name, [parse, &numbers](const std::string& text) { parse(text, numbers); }, description)
+      ->check(CLI::Validator([check](std::string& text) { return check(text); }, ""));
+}
+
+void print(const std::string& text) {
+  if (!(std::cout << text << std::flush)) throw std::runtime_error("standard output: writing failed");
 }
 
 CLI::Validator at_least(int64_t least) { return whole_number<int64_t>(least, INT64_MAX); }

@@ -3,7 +3,9 @@
 
 #include <headrace/headrace.hpp>
 
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -18,8 +20,8 @@ struct ModelArguments {
   std::vector<std::string> settings;  // "key=value"
 
   void add_to(CLI::App& command);
-  // Throws headrace::Error for a bad setting.
-  headrace::Options options() const;
+  // Throws headrace::Error for a bad setting, and for one of the keys in `own`, which the command sets itself.
+  headrace::Options options(std::initializer_list<std::string_view> own = {}) const;
   // Loads with a progress bar on a terminal's standard error.
   headrace::Model load(const headrace::Options& options) const;
   headrace::Model load() const { return load(options()); }
@@ -44,12 +46,15 @@ struct SamplingArguments {
 // The whole of a file, or of standard input for "-". Throws std::runtime_error naming the file.
 std::string read_file(const std::string& path);
 
-// Replaces a file's content. Throws std::runtime_error naming the file.
-void write_file(const std::string& path, const std::string& content);
+// The same; an empty file is refused as well, by name.
+std::string read_filled_file(const std::string& path);
 
-// Throws std::runtime_error naming the file where write_file could not make or replace it. Nothing is made or changed: to be
-// asked before long work whose result goes there.
-void require_writable(const std::string& path);
+// Writes to standard output at once. Throws std::runtime_error where nobody takes it.
+void print(const std::string& text);
+
+// An option of whole numbers with commas between them, none of which is empty. `numbers` must live as long as the command.
+CLI::Option* add_number_list(CLI::App& command, const std::string& name, std::vector<int32_t>& numbers, int64_t least,
+                             int64_t most, const std::string& description);
 
 // For CLI::Option::transform: whole numbers given on the command line, which are decimal.
 CLI::Validator at_least(int64_t least);

@@ -1,13 +1,16 @@
 // headrace chat: a conversation in the terminal.
 #include <iostream>
 #include <memory>
+#include <stdexcept>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "arguments.h"
 #include "commands.h"
+#include "output_file.h"
 
 namespace cli {
 namespace {
@@ -20,7 +23,11 @@ struct ChatArguments {
 };
 
 void chat(const ChatArguments& arguments) {
-  if (!arguments.save.empty()) require_writable(arguments.save);
+  if (!arguments.save.empty()) require_output(arguments.save, arguments.model.path);
+  struct stat saved;
+  if (!arguments.save.empty() && ::stat(arguments.save.c_str(), &saved) == 0 && !S_ISREG(saved.st_mode)) {
+    throw std::runtime_error(arguments.save + ": is not a regular file");
+  }
   const headrace::Options options = arguments.model.options();
   const headrace::Model model = arguments.model.load(options);
   if (!model.has_chat_template()) {
@@ -48,12 +55,12 @@ void chat(const ChatArguments& arguments) {
     std::string text;
     scheduler.run(request, [&](const headrace::Event& event) {
       text += event.text();
-      if (!arguments.json) std::cout << event.text() << std::flush;
+      if (!arguments.json) print(event.text());
       if (event.type() == headrace::EventType::kFinished) reply["finish_reason"] = event.finish_reason();
       return true;
     });
     reply["content"] = text;
-    std::cout << (arguments.json ? reply.dump() : std::string()) << std::endl;
+    print((arguments.json ? reply.dump() : std::string()) + "\n");
   };
   if (arguments.restore.empty()) start();
   if (is_terminal) std::cerr << "/clear forgets the conversation, /exit or end of input leaves.\n";
@@ -91,9 +98,10 @@ void add_chat(CLI::App& app) {
   CLI::App* command = app.add_subcommand("chat", "a conversation: a line of standard input is a message");
   arguments->model.add_to(*command);
   arguments->sampling.add_to(*command);
-  command->add_option("--system", arguments->system, "system message");
+  CLI::Option* system = command->add_option("--system", arguments->system, "system message");
   command->add_option("--save", arguments->save, "write the conversation and its cache to this file at the end");
-  command->add_option("--restore", arguments->restore, "go on from such a file");
+  command->add_option("--restore", arguments->restore, "go on from such a file, which has its own system message")
+      ->excludes(system);
   command->add_flag("--json", arguments->json, "print each reply as a JSON object on its own line");
   command->callback([arguments] { chat(*arguments); });
 }

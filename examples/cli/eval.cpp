@@ -8,6 +8,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "output_file.h"
 #include "progress.h"
 #include "reference_file.h"
 #include "statistics.h"
@@ -80,12 +81,12 @@ nlohmann::ordered_json report(const Scores& scores, const EvalArguments& argumen
 }
 
 void evaluate(const EvalArguments& arguments) {
-  if (!arguments.reference.empty() && arguments.reference == arguments.save_reference) {
-    throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "cannot be compared with and written at once",
-                          arguments.reference);
+  if (!arguments.save_reference.empty()) {
+    require_output(arguments.save_reference, arguments.model.path, {arguments.reference, arguments.text});
   }
-  if (!arguments.save_reference.empty()) require_writable(arguments.save_reference);
-  headrace::Options options = arguments.model.options();
+  headrace::Options options =
+      arguments.exact ? arguments.model.options({"kv.max_tokens", "kv.prefix_index", "kv.dtype", "model.exact"})
+                      : arguments.model.options({"kv.max_tokens", "kv.prefix_index"});
   if (arguments.exact) options.set("model.exact", "true");
   if (arguments.exact && arguments.model.kv_dtype.empty()) options.set("kv.dtype", "f32");
   options.set("kv.max_tokens", std::to_string(std::max(arguments.context, 64)));

@@ -8,6 +8,7 @@
 #include "arguments.h"
 #include "commands.h"
 #include "npy.h"
+#include "output_file.h"
 #include "progress.h"
 
 namespace cli {
@@ -20,20 +21,36 @@ struct LogitsArguments {
   bool json = false;
 };
 
+// nlohmann's own conversion would cut 1.7 and wrap 2^32 + 1 to the token 1.
+std::vector<int32_t> parse_tokens(const std::string& text, const std::string& file) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_array()) throw headrace::Error(HEADRACE_MALFORMED, "is not a JSON array of token ids", file);
+  std::vector<int32_t> tokens;
+  for (const auto& item : json) {
+    if (!item.is_number_unsigned() || item.get<uint64_t>() > INT32_MAX) {
+      std::string shown = item.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+      if (shown.size() > 40) shown = shown.substr(0, 40) + "...";
+      throw headrace::Error(HEADRACE_MALFORMED, "is not a JSON array of token ids: " + shown + " is none", file);
+    }
+    tokens.push_back(static_cast<int32_t>(item.get<uint64_t>()));
+  }
+  return tokens;
+}
+
 std::vector<int32_t> wanted_tokens(const LogitsArguments& arguments, const headrace::Model& model) {
   if (!arguments.tokens.empty()) return arguments.tokens;
-  if (arguments.tokens_file.empty()) return model.tokenizer().encode(arguments.prompt);
-  const std::string text = read_file(arguments.tokens_file);
-  try {
-    return nlohmann::json::parse(text).get<std::vector<int32_t>>();
-  } catch (const nlohmann::json::exception&) {
-    throw headrace::Error(HEADRACE_MALFORMED, "is not a JSON array of token ids", arguments.tokens_file);
+  const std::string& file = arguments.tokens_file;
+  const std::vector<int32_t> tokens =
+      file.empty() ? model.tokenizer().encode(arguments.prompt) : parse_tokens(read_filled_file(file), file);
+  if (tokens.empty()) {
+    throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "holds no tokens", file.empty() ? "prompt" : file);
   }
+  return tokens;
 }
 
 void write_logits(const LogitsArguments& arguments) {
-  require_writable(arguments.output);
-  headrace::Options options = arguments.model.options();
+  require_output(arguments.output, arguments.model.path, {arguments.tokens_file});
+  headrace::Options options = arguments.model.options({"kv.max_tokens"});
   const headrace::Model model = arguments.model.load(options);
   const std::vector<int32_t> tokens = wanted_tokens(arguments, model);
   const size_t vocab_size = static_cast<size_t>(model.info().vocab_size);
@@ -67,9 +84,7 @@ void add_logits(CLI::App& app) {
   CLI::App* command = app.add_subcommand("logits", "write the logits of a token sequence to a .npy file");
   arguments->model.add_to(*command);
   CLI::Option_group* source = command->add_option_group("input");
-  source->add_option("--tokens", arguments->tokens, "token ids, separated by commas")
-      ->delimiter(',')
-      ->transform(within(INT32_MIN, INT32_MAX));
+  add_number_list(*source, "--tokens", arguments->tokens, INT32_MIN, INT32_MAX, "token ids, separated by commas");
   source->add_option("-p,--prompt", arguments->prompt, "text");
   source->add_option("--tokens-file", arguments->tokens_file, "JSON file with an array of token ids");
   source->require_option(1);

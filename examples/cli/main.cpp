@@ -17,7 +17,11 @@ namespace {
 int report(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> unknown =
       error.get_exit_code() == 0 ? std::vector<std::string>() : app.remaining(true);
-  if (unknown.empty()) return app.exit(error) == 0 ? 0 : 2;
+  if (unknown.empty()) {
+    const bool asked = app.exit(error) == 0;  // --help and --version
+    if (asked && !std::cout.flush()) throw std::runtime_error("standard output: writing failed");
+    return asked ? 0 : 2;
+  }
   const std::vector<CLI::App*> chosen = app.get_subcommands();
   const std::string command = chosen.empty() ? "headrace" : "headrace " + chosen.front()->get_name();
   const std::string& word = unknown.front();
@@ -43,11 +47,13 @@ int main(int argc, char** argv) {
   cli::add_eval(app);
   cli::add_bench(app);
   try {
-    app.parse(argc, argv);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      return report(app, error);
+    }
     // A full disk shows when the last of the output is written.
     if (!std::cout.flush()) throw std::runtime_error("standard output: writing failed");
-  } catch (const CLI::ParseError& error) {
-    return report(app, error);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "headrace: error: %s\n", error.what());
     return 1;

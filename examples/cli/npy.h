@@ -2,22 +2,22 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <string>
+
+#include "output_file.h"
 
 namespace cli {
 
 class NpyWriter {
  public:
-  // Throws std::runtime_error when the file cannot be made.
+  // The file is put in its place by close(). Throws std::runtime_error when it cannot be made.
   NpyWriter(const std::string& path, int64_t rows, int64_t cols);
   void write(const float* values, int64_t count);
   // Flushes; throws std::runtime_error when anything was not written.
   void close();
 
  private:
-  std::string path_;
-  std::ofstream file_;
+  OutputFile file_;
 };
 
 }  // namespace cli

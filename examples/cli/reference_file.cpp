@@ -27,15 +27,14 @@ void log_softmax(const float* logits, size_t vocab_size, std::vector<double>& lo
 }
 
 ReferenceWriter::ReferenceWriter(const std::string& path, const ReferenceHeader& header)
-    : path_(path), file_(path, std::ios::binary), vocab_size_(static_cast<size_t>(header.vocab_size)) {
-  if (!file_) throw std::runtime_error(path + ": cannot be written");
+    : file_(path), vocab_size_(static_cast<size_t>(header.vocab_size)) {
   const int32_t chunks = static_cast<int32_t>(header.tokens.size()) / header.context;
-  file_.write(kMagic, 8);
+  file_.stream().write(kMagic, 8);
   for (int32_t field : {header.context, header.vocab_size, chunks}) {
-    file_.write(reinterpret_cast<const char*>(&field), sizeof field);
+    file_.stream().write(reinterpret_cast<const char*>(&field), sizeof field);
   }
-  file_.write(reinterpret_cast<const char*>(header.tokens.data()),
-              static_cast<std::streamsize>(header.tokens.size() * 4));
+  file_.stream().write(reinterpret_cast<const char*>(header.tokens.data()),
+                       static_cast<std::streamsize>(header.tokens.size() * 4));
   record_.resize(record_size(vocab_size_));
 }
 
@@ -53,13 +52,10 @@ void ReferenceWriter::write(const float* logits) {
     const float code = std::nearbyint((logits[i] - floor) * inverse);
     record_[4 + i] = static_cast<uint16_t>(std::clamp(code, 0.0f, 65535.0f));
   }
-  file_.write(reinterpret_cast<const char*>(record_.data()), static_cast<std::streamsize>(record_.size() * 2));
+  file_.stream().write(reinterpret_cast<const char*>(record_.data()), static_cast<std::streamsize>(record_.size() * 2));
 }
 
-void ReferenceWriter::close() {
-  file_.close();
-  if (!file_) throw std::runtime_error(path_ + ": writing failed");
-}
+void ReferenceWriter::close() { file_.commit(); }
 
 ReferenceReader::ReferenceReader(const std::string& path) : path_(path), file_(path, std::ios::binary) {
   if (!file_) throw std::runtime_error(path + ": cannot be read");

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "output_file.h"
+
 namespace cli {
 
 struct ReferenceHeader {
@@ -19,14 +21,13 @@ struct ReferenceHeader {
 
 class ReferenceWriter {
  public:
-  // Throws std::runtime_error when the file cannot be made.
+  // The file is put in its place by close(). Throws std::runtime_error when it cannot be made.
   ReferenceWriter(const std::string& path, const ReferenceHeader& header);
   void write(const float* logits);  // [vocab_size]
   void close();
 
  private:
-  std::string path_;
-  std::ofstream file_;
+  OutputFile file_;
   size_t vocab_size_;
   std::vector<uint16_t> record_;
 };

@@ -6,6 +6,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "output_file.h"
 
 namespace cli {
 namespace {
@@ -26,11 +27,15 @@ nlohmann::ordered_json usage_json(const headrace_usage& usage) {
 }
 
 void run(const RunArguments& arguments) {
-  if (!arguments.trace.empty()) require_writable(arguments.trace);
+  if (!arguments.trace.empty()) require_output(arguments.trace, arguments.model.path);
   const std::string prompt = arguments.prompt == "-" ? read_file("-") : arguments.prompt;
-  headrace::Options options = arguments.model.options();
+  headrace::Options options =
+      arguments.trace.empty() ? arguments.model.options() : arguments.model.options({"engine.profile"});
   if (!arguments.trace.empty()) options.set("engine.profile", "trace");
   const headrace::Model model = arguments.model.load(options);
+  if (!arguments.system.empty() && !model.has_chat_template()) {
+    throw headrace::Error(HEADRACE_FAILED_PRECONDITION, "the model has no chat template to put it into", "--system");
+  }
   headrace::Request request(model);
   if (arguments.raw || !model.has_chat_template()) {
     request.add_text(prompt, HEADRACE_ADD_SPECIAL | HEADRACE_PARSE_SPECIAL);
@@ -52,7 +57,7 @@ void run(const RunArguments& arguments) {
   scheduler.run(request, [&](const headrace::Event& event) {
     text += event.text();
     for (int32_t token : event.tokens()) tokens.push_back(token);
-    if (!arguments.json) std::cout << event.text() << std::flush;
+    if (!arguments.json) print(event.text());  // where nobody reads, no more is computed
     if (event.type() == headrace::EventType::kFinished) {
       summary = {{"finish_reason", event.finish_reason()}, {"usage", usage_json(event.usage())}};
     }
@@ -76,8 +81,8 @@ void add_run(CLI::App& app) {
   arguments->model.add_to(*command);
   arguments->sampling.add_to(*command);
   command->add_option("-p,--prompt", arguments->prompt, "the prompt; - reads standard input (default)");
-  command->add_option("--system", arguments->system, "system message, for chat models");
-  command->add_flag("--raw", arguments->raw, "no chat template: the prompt's text as it is");
+  CLI::Option* system = command->add_option("--system", arguments->system, "system message, for chat models");
+  command->add_flag("--raw", arguments->raw, "no chat template: the prompt's text as it is")->excludes(system);
   command->add_option("--trace", arguments->trace, "write the steps and ops as Chrome trace events to this file");
   command->add_flag("--json", arguments->json, "print one JSON object at the end");
   command->callback([arguments] { run(*arguments); });

@@ -17,11 +17,11 @@ struct TemplateArguments {
 
 void render(const TemplateArguments& arguments) {
   const headrace::ChatTemplate chat_template = arguments.model.empty()
-                                                   ? headrace::ChatTemplate(read_file(arguments.template_file))
+                                                   ? headrace::ChatTemplate(read_filled_file(arguments.template_file))
                                                    : headrace::ChatTemplate::load(arguments.model);
   headrace::RenderArguments render;
-  render.messages = read_file(arguments.messages);
-  if (!arguments.tools.empty()) render.tools = read_file(arguments.tools);
+  render.messages = read_filled_file(arguments.messages);
+  if (!arguments.tools.empty()) render.tools = read_filled_file(arguments.tools);
   render.variables = arguments.variables;
   render.add_generation_prompt = !arguments.no_generation_prompt;
   const headrace::Prompt prompt = chat_template.render(render);

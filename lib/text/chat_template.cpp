@@ -92,6 +92,11 @@ Status check_conversation(const Json& messages, const Json& tools, const Json& k
       if (!tools[i].is_object()) return invalid_argument(fmt::format("tools[{}]", i), "must be an object");
   }
   if (!kwargs.is_null() && !kwargs.is_object()) return invalid_argument("kwargs", "must be an object or null");
+  for (const char* name : {"messages", "tools", "add_generation_prompt"}) {
+    if (kwargs.is_object() && kwargs.contains(name)) {
+      return invalid_argument(fmt::format("variables.{}", name), "is an argument of its own, and no variable");
+    }
+  }
   return {};
 }
 

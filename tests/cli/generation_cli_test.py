@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -93,6 +94,16 @@ class Run(GenerationTest):
         tiny_text_model.write(plain, chat_template=None)
         out = json.loads(run("run", "-m", plain, "-p", "hi", "-n", "8", "--json").stdout)
         self.assertEqual(out["tokens"], self.run_json("-p", "hi", "-n", "8", "--raw")["tokens"])
+        # Where would a system message go?
+        self.assert_fails("run", "-m", plain, "-p", "hi", "--system", "be", says="--system: the model has no chat template")
+        self.assert_wrong_usage("run", "-m", self.model, "-p", "hi", "--system", "be", "--raw", says="--raw")
+        # Templates of names alone are not passed over in silence.
+        named = self.path("named")
+        os.mkdir(named)
+        tiny_text_model.write(named, chat_template=[{"name": "rag", "template": "x"}, {"name": "tool_use", "template": "y"}])
+        for command in (("run", "-p", "hi"), ("chat",)):
+            self.assert_fails(command[0], "-m", named, *command[1:], stdin="hi\n", says=["rag, tool_use", "no default"])
+        run("run", "-m", named, "-p", "hi", "-n", "1", "--raw")
 
     def test_max_tokens(self):
         whole = self.run_json("-p", "hello", "-n", "20")["tokens"]
@@ -163,6 +174,19 @@ class Run(GenerationTest):
                                     stderr=subprocess.PIPE, text=True, timeout=120)
         self.assertEqual(result.returncode, 1)
         self.assertIn("standard output", result.stderr)
+
+
+    def test_a_closed_standard_output_ends_the_work(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        trace = self.path("cut_short")
+        result = subprocess.run([CLI, "run", "-m", self.model, "-p", "hello", "-n", "200", "--trace", trace], stdout=writer,
+                                stderr=subprocess.PIPE, text=True, timeout=120,
+                                preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN))
+        os.close(writer)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("standard output: writing failed", result.stderr)
+        self.assertFalse(os.path.exists(trace))  # which is written at the end of all 200
 
 
 class Chat(GenerationTest):
@@ -251,6 +275,8 @@ class Chat(GenerationTest):
         self.assert_fails("chat", "-m", self.model, "--restore", junk, says="junk")
         self.assert_fails("chat", "-m", self.model, "--save", self.path("no/where"), says=self.path("no/where"))
         self.assert_fails("chat", "-m", self.model, "--temp", "-1", stdin="one\n", says="temperature: -1")
+        self.assert_fails("chat", "-m", self.model, "--save", "/dev/null", says="/dev/null: is not a regular file")
+        self.assert_wrong_usage("chat", "-m", self.model, "--restore", junk, "--system", "be", says="--restore")
         self.assert_wrong_usage("chat", says="--model is required")
 
 

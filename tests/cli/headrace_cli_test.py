@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import shutil
+import subprocess
 import tempfile
 import unittest
 import xml.etree.ElementTree
@@ -10,7 +12,7 @@ import xml.etree.ElementTree
 import numpy as np
 
 import tiny_text_model
-from headrace_command import CommandTest, run
+from headrace_command import CLI, CommandTest, run
 
 SOURCE = tiny_text_model.SOURCE
 LLAMA = tiny_text_model.LLAMA
@@ -22,6 +24,14 @@ class Usage(unittest.TestCase):
     def test_help(self):
         for command in ("run", "chat", "tokenize", "template", "inspect", "logits", "eval", "bench"):
             self.assertIn("--help", run(command, "--help").stdout)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
+    def test_help_that_nobody_reads(self):
+        for argument in (("--help",), ("--version",), ("run", "--help")):
+            with open("/dev/full", "w") as full:
+                result = subprocess.run([CLI, *argument], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("standard output: writing failed", result.stderr)
 
     def test_exit_codes(self):
         run(code=2)
@@ -137,6 +147,14 @@ class Commands(WithModel):
         self.assert_fails("template", "--template-file", bad, "-", stdin=MESSAGES, says="line 2, column")
         raising = self.write("raising.jinja", "{{ raise_exception('Roles must alternate') }}")
         self.assert_fails("template", "--template-file", raising, "-", stdin=MESSAGES, says="Roles must alternate")
+        for name, value in (("messages", "1"), ("tools", "[]"), ("add_generation_prompt", '"x"')):
+            self.assert_fails("template", "--template-file", path, "-", "--variables", '{"%s": %s}' % (name, value),
+                              stdin=MESSAGES, says="variables." + name)
+        empty = self.write("empty", "")
+        self.assert_fails("template", "--template-file", empty, "-", stdin=MESSAGES, says=empty + ": is empty")
+        self.assert_fails("template", "--template-file", path, empty, says=empty + ": is empty")
+        self.assert_fails("template", "--template-file", path, "-", "--tools", empty, stdin=MESSAGES, says=empty + ": is empty")
+        self.assert_fails("template", "--template-file", path, "-", says="standard input: is empty")
         self.assert_wrong_usage("template", "-", says="required")
         self.assert_wrong_usage("template", "-m", self.model, "--template-file", path, "-", says="2 were given")
 
@@ -144,6 +162,10 @@ class Commands(WithModel):
         out = json.loads(run("inspect", LLAMA, "--json").stdout)
         self.assertEqual((out["architecture"], out["vocab_size"]), ("llama", 96))
         self.assertNotIn("memory_plan", out)
+        with open(os.path.join(SOURCE, "docs", "c-abi.md"), encoding="utf-8") as file:
+            documented = file.read()
+        for key in (*out, *out["layers"][0]):
+            self.assertIn(f"`{key}`", documented)
         self.assertIn("architecture: llama\n", run("inspect", LLAMA).stdout)
         self.assertEqual(json.loads(run("inspect", "-m", LLAMA, "--json").stdout), out)
 
@@ -190,8 +212,59 @@ class Commands(WithModel):
         out = json.loads(run("logits", "-m", self.model, "-p", "ab", "-o", path, "--json").stdout)
         self.assertEqual(out["tokens"], [tiny_text_model.BOS, tiny_text_model.token("a"), tiny_text_model.token("b")])
 
+    def test_a_failure_leaves_the_output_that_was_there(self):
+        path = self.write("old.npy", "old")
+        os.chmod(path, 0o640)
+        before = sorted(os.listdir(self.folder))
+        self.assert_fails("logits", "-m", LLAMA, "--tokens", "5,999", "-o", path, says="tokens[1]: 999")
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "old")
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+        os.symlink("old.npy", self.path("to_old.npy"))
+        run("logits", "-m", LLAMA, "--tokens", "5", "-o", self.path("to_old.npy"))
+        self.assertTrue(os.path.islink(self.path("to_old.npy")))
+        self.assertEqual(np.load(path).shape, (1, 96))
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o640)
+        run("logits", "-m", LLAMA, "--tokens", "5", "-o", "/dev/null")
+        self.assertFalse(os.path.isfile("/dev/null"))
+
+    def test_outputs_are_no_files_of_the_model(self):
+        """Nor what else is read, by whatever name."""
+        gguf = self.path("copy.gguf")
+        shutil.copy(os.path.join(LLAMA, "model.gguf"), gguf)
+        os.symlink(gguf, self.path("to_gguf"))
+        config = os.path.join(self.model, "config.json")
+        weights = os.path.join(self.model, "model.safetensors")
+        tokens = self.write("ids.json", "[5]")
+        for model, output in ((gguf, gguf), (gguf, self.path("to_gguf")), (self.model, weights), (self.model, config),
+                              (weights, config), (weights, weights)):
+            for command in (("logits", "--tokens", "5", "-o"), ("run", "-p", "x", "-n", "1", "--trace"),
+                            ("eval", "--text", tokens, "--save-reference"), ("bench", "--trace"), ("chat", "--save"),
+                            ("bench", "--sweep", "--svg")):
+                with self.subTest(output=output, command=command):
+                    self.assert_fails(command[0], "-m", model, *command[1:], output, says=output + ": is a file of the model")
+        self.assert_fails("logits", "-m", gguf, "--tokens-file", tokens, "-o", tokens, says="read and written at once")
+        run("inspect", gguf)
+        run("inspect", self.model)
+
+    def test_settings_that_the_command_chooses_are_refused(self):
+        output = ("-o", self.path("out.npy"))
+        text = self.write("text", "text")
+        for key, command in (("kv.max_tokens=16", ("logits", "--tokens", "5", *output)),
+                             ("kv.max_tokens=16", ("eval", "--text", text)), ("kv.prefix_index=true", ("eval", "--text", text)),
+                             ("kv.dtype=f16", ("eval", "--text", text, "--exact")), ("kv.max_tokens=16", ("bench",)),
+                             ("scheduler.max_num_seqs=2", ("bench",)), ("kv.max_tokens=16", ("bench", "--sweep")),
+                             ("engine.profile=ops", ("run", "-p", "x", "--trace", self.path("trace")))):
+            self.assert_fails(command[0], "-m", self.model, *command[1:], "--set", key, says=key.split("=")[0] + ": is what")
+
     def test_logits_failures(self):
         command, output = ("logits", "-m", LLAMA), ("-o", self.path("failed.npy"))
+        for text in ("[1.7,4294967298,true]", "[4294967298]", "[true]", "[-1]", "[1,[2]]", "[18446744073709551617]", "[5"):
+            self.assert_fails(*command, *output, "--tokens-file", self.write("bad.json", text), says="bad.json: is not a JSON array")
+        self.assert_fails(*command, *output, "--tokens-file", self.write("bad.json", "[]"), says="bad.json: holds no tokens")
+        self.assert_fails(*command, *output, "--tokens-file", self.write("bad.json", ""), says="bad.json: is empty")
+        for text in ("", "1,,2", "1,", ",1", "1 2"):
+            self.assert_wrong_usage(*command, *output, "--tokens", text, says="is not a whole number")
         self.assert_fails(*command, *output, "--tokens", "5,999", says="tokens[1]: 999")
         self.assert_fails(*command, *output, "-p", "text", says="tokenizer")
         self.assert_fails(*command, *output, "--tokens-file", self.path("nowhere"), says=self.path("nowhere"))
@@ -252,9 +325,13 @@ class Commands(WithModel):
         self.assertEqual([len(points) for points in lines], [2, 2, 2])
         table = run(*arguments).stdout.splitlines()
         self.assertEqual([line.split()[0] for line in table[2:]], ["16", "32"])
-        small = json.loads(run(*arguments, "--json", "--sweep-memory", "1e-9").stdout)["sweep"]
-        self.assertEqual((small["prefill"], small["decode"]), ([], []))
+        for nothing in (("--sweep-memory", "1e-9"), ("--sweep-contexts", "9999999")):
+            self.assert_fails("bench", "-m", self.model, "--sweep", *nothing, says=["--sweep-contexts", "fits", "256"])
         self.assert_wrong_usage("bench", "-m", self.model, "--svg", svg, says="--sweep")
+        for option, value in (("--trace", "x"), ("--batch", "2"), ("--prompt-tokens", "8"), ("--gen-tokens", "8"),
+                              ("--repeats", "2")):
+            self.assert_wrong_usage("bench", "-m", self.model, "--sweep", option, value, says=option)
+        self.assert_wrong_usage("bench", "-m", self.model, "--sweep", "--rates-only", says="--rates-only")
 
 
 class Eval(WithModel):
@@ -345,13 +422,18 @@ class Eval(WithModel):
         self.assert_fails(*self.command, "--reference", self.path("nowhere"), says=self.path("nowhere") + ": cannot be read")
         self.assert_fails(*self.command, "--save-reference", self.path("no/where"), says=self.path("no/where"))
         self.assert_fails(*self.command[:-1], "64", "--reference", reference, says="another text")
-        # A reference is never lost to a mistake.
-        self.assert_fails(*self.command, "--save-reference", reference, "--reference", reference, says=reference)
+        # A reference is never lost to a mistake, by whatever name.
+        os.symlink(reference, self.path("link"))
+        os.link(reference, self.path("other_name"))
+        for name in (reference, os.path.join(self.folder, ".", "reference"), self.path("link"), self.path("other_name")):
+            self.assert_fails(*self.command, "--save-reference", name, "--reference", reference, says=name)
+        self.assert_fails(*self.command, "--save-reference", self.text, says="read and written at once")
         with open(reference, "rb") as file:
             self.assertEqual(file.read(), data)
         model = ("eval", "-m", self.model)
         self.assert_fails(*model, "--text", self.path("nowhere"), says=self.path("nowhere"))
         self.assert_fails(*model, "--text", "-", stdin="short", says="fewer than one window of 512")
+        self.assert_fails(*model, "--text", self.write("empty", ""), says="fewer than one window of 512")
         self.assert_fails(*model, "--text", "-", "--context", "512", stdin="x" * 600, says="context of 256")
         self.assert_fails("eval", "-m", LLAMA, "--text", self.text, says="tokenizer")
         self.assert_wrong_usage(*model, "--text", self.text, "--context", "4", says="--context")
