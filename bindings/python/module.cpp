@@ -49,7 +49,8 @@ headrace::Options options_from(const py::kwargs& arguments) {
 std::string path_from(const py::object& path) {
   PyObject* bytes = nullptr;
   if (PyUnicode_FSConverter(path.ptr(), &bytes) == 0) throw py::error_already_set();
-  return std::string(py::reinterpret_steal<py::bytes>(bytes));
+  const py::object owner = py::reinterpret_steal<py::object>(bytes);
+  return std::string(PyBytes_AS_STRING(bytes), static_cast<size_t>(PyBytes_GET_SIZE(bytes)));
 }
 
 std::string text_from(const py::handle& text) {

@@ -137,7 +137,7 @@ CLI::Option* add_number_list(CLI::App& command, const std::string& name, std::ve
       ->check(CLI::Validator([check](std::string& text) { return check(text); }, ""));
 }
 
-void print(const std::string& text) {
+void print_text(const std::string& text) {
   if (!(std::cout << text << std::flush)) throw std::runtime_error("standard output: writing failed");
 }
 

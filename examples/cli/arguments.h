@@ -50,7 +50,7 @@ std::string read_file(const std::string& path);
 std::string read_filled_file(const std::string& path);
 
 // Writes to standard output at once. Throws std::runtime_error where nobody takes it.
-void print(const std::string& text);
+void print_text(const std::string& text);
 
 // An option of whole numbers with commas between them, none of which is empty. `numbers` must live as long as the command.
 CLI::Option* add_number_list(CLI::App& command, const std::string& name, std::vector<int32_t>& numbers, int64_t least,

@@ -55,12 +55,12 @@ void chat(const ChatArguments& arguments) {
     std::string text;
     scheduler.run(request, [&](const headrace::Event& event) {
       text += event.text();
-      if (!arguments.json) print(event.text());
+      if (!arguments.json) print_text(event.text());
       if (event.type() == headrace::EventType::kFinished) reply["finish_reason"] = event.finish_reason();
       return true;
     });
     reply["content"] = text;
-    print((arguments.json ? reply.dump() : std::string()) + "\n");
+    print_text((arguments.json ? reply.dump() : std::string()) + "\n");
   };
   if (arguments.restore.empty()) start();
   if (is_terminal) std::cerr << "/clear forgets the conversation, /exit or end of input leaves.\n";

@@ -44,7 +44,8 @@ std::vector<fs::path> files_of_model(const std::string& model) {
   const std::string prefix = split_prefix(model);
   if (!is_folder && path.extension() != ".safetensors" && prefix.empty()) return files;
   const fs::path folder = is_folder ? path : path.has_parent_path() ? path.parent_path() : fs::path(".");
-  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+  for (fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, error), end;
+       !error && it != end; it.increment(error)) {
     if (it.depth() > 0) it.disable_recursion_pending();  // additional_chat_templates is the deepest that is read
     const std::string extension = it->path().extension().string();
     const bool read = prefix.empty()

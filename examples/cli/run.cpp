@@ -57,7 +57,7 @@ void run(const RunArguments& arguments) {
   scheduler.run(request, [&](const headrace::Event& event) {
     text += event.text();
     for (int32_t token : event.tokens()) tokens.push_back(token);
-    if (!arguments.json) print(event.text());  // where nobody reads, no more is computed
+    if (!arguments.json) print_text(event.text());  // where nobody reads, no more is computed
     if (event.type() == headrace::EventType::kFinished) {
       summary = {{"finish_reason", event.finish_reason()}, {"usage", usage_json(event.usage())}};
     }

@@ -149,7 +149,7 @@ typedef struct headrace_model_info {
   uint64_t weight_bytes;           /* held in memory */
   uint64_t kv_bytes_per_token;     /* with float16 keys and values */
   int32_t num_threads;
-  uint32_t has_chat_template;      /* 0 or 1 */
+  uint32_t has_chat_template;      /* 0 or 1; 1 also where the files hold only named templates, and opening one fails */
 } headrace_model_info;
 
 HEADRACE_API void headrace_model_info_init(headrace_model_info* info);
@@ -246,8 +246,9 @@ HEADRACE_API void headrace_chat_template_destroy(headrace_chat_template* chat_te
 typedef struct headrace_prompt headrace_prompt;
 
 /* messages: JSON array of {"role", "content", ...}; tools: JSON array, or empty for none; variables: JSON object of further
- * template variables ("enable_thinking": false), or empty. add_generation_prompt is 0 or 1; now_unix_seconds is what
- * strftime_now sees (UTC), a negative value asks the clock. Fails with the template's own message where it raises one. */
+ * template variables ("enable_thinking": false), or empty; "messages", "tools" and "add_generation_prompt" are refused there.
+ * add_generation_prompt is 0 or 1; now_unix_seconds is what strftime_now sees (UTC), a negative value asks the clock. Fails
+ * with the template's own message where it raises one. */
 HEADRACE_API headrace_status headrace_chat_template_render(const headrace_chat_template* chat_template, const char* messages,
                                                            size_t messages_size, const char* tools, size_t tools_size,
                                                            const char* variables, size_t variables_size,
