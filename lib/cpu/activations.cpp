@@ -85,11 +85,18 @@ struct RowShape {
 
 int64_t outlier_groups(int64_t rows) { return (rows + kOutlierGroupRows - 1) / kOutlierGroupRows; }
 
+// Few rows are shared out evenly: 8 make two tiles of 4 rather than one of 6, and one of 2, which is no faster.
+int64_t even_tile_rows(int64_t rows, int64_t most) {
+  const int64_t tiles = std::max<int64_t>(1, (rows + most - 1) / most);
+  return std::max<int64_t>(1, (rows + tiles - 1) / tiles);
+}
+
 // The planes of `rows` rows.
-RowRecords carve_rows(Carver& carver, const RowShape& shape, int64_t rows, ActivationRows& out) {
-  const int64_t blocks = shape.blocks, records = rows * shape.per_row;
-  out.first = {blocks, carver.take<uint8_t>(rows * blocks * kActivationBytes)};
-  out.second = {blocks, shape.every_block ? carver.take<uint8_t>(rows * blocks * kActivationBytes) : nullptr};
+RowRecords carve_rows(Carver& carver, const RowShape& shape, int64_t rows, int64_t most_tile_rows,
+                      ActivationRows& out) {
+  const int64_t blocks = shape.blocks, records = rows * shape.per_row, tile = even_tile_rows(rows, most_tile_rows);
+  out.first = {blocks, tile, carver.take<uint8_t>(rows * blocks * kActivationBytes)};
+  out.second = {blocks, tile, shape.every_block ? carver.take<uint8_t>(rows * blocks * kActivationBytes) : nullptr};
   const RowRecords unordered = {carver.take<uint8_t>(records * kActivationBytes), carver.take<int32_t>(records)};
   out.outliers = {shape.per_row, carver.take<uint8_t>(records * kActivationBytes), carver.take<int32_t>(records),
                   carver.take<int32_t>(outlier_groups(rows) * (blocks + 1))};
@@ -111,7 +118,7 @@ void quantize_activations(const float* x, int64_t rows, int64_t cols, Activation
   float* scratch = nullptr;  // [threads][scratch_floats]
   const auto carve = [&](std::byte* base) {
     Carver carver(base);
-    records = carve_rows(carver, shape, rows, out);
+    records = carve_rows(carver, shape, rows, kernels.quantized.tile_rows, out);
     scratch = carver.take<float>(pool.num_threads() * scratch_floats);
     return carver.used();
   };
@@ -124,7 +131,7 @@ void quantize_activations(const float* x, int64_t rows, int64_t cols, Activation
   out.workspace.reserve(out.workspace_bytes * static_cast<uint64_t>(pool.num_threads()));
   out.scratch = out.workspace.as<uint8_t>();
 
-  const int64_t tile_rows = kernels.quantized.tile_rows;
+  const int64_t tile_rows = out.first.tile_rows;
   pool.run((rows + tile_rows - 1) / tile_rows, [&](int64_t tile, int thread) {
     const int64_t row = tile * tile_rows;
     kernels.quantized.quantize_tile(x + row * cols, row, static_cast<int32_t>(std::min(tile_rows, rows - row)),
@@ -132,16 +139,17 @@ void quantize_activations(const float* x, int64_t rows, int64_t cols, Activation
                                     scratch + thread * scratch_floats);
   });
   if (!shape.every_block) {
-    pool.run(outlier_groups(rows),
-             [&](int64_t group, int) { order_group(group, rows, shape.blocks, tile_rows, records, out.outliers); });
+    pool.run(outlier_groups(rows), [&](int64_t group, int) {
+      order_group(group, rows, shape.blocks, kernels.quantized.tile_rows, records, out.outliers);
+    });
   }
 }
 
 void QuantizedGroups::quantize(const std::vector<int64_t>& starts, const float* const* rows, int64_t cols,
                                ActivationType type, ThreadPool& pool, const KernelTable& kernels) {
   const RowShape shape(cols, type);
-  const int64_t tile_rows = kernels.quantized.tile_rows;
-  const int64_t scratch_floats = kQuantizeScratch * shape.blocks + tile_rows * cols;
+  const int64_t most_tile_rows = kernels.quantized.tile_rows;
+  const int64_t scratch_floats = kQuantizeScratch * shape.blocks + most_tile_rows * cols;
   const size_t count = starts.size() - 1;
   groups_.resize(count);
   tile_ends_.resize(count);
@@ -154,11 +162,14 @@ void QuantizedGroups::quantize(const std::vector<int64_t>& starts, const float* 
     group.rows = starts[g + 1] - starts[g];
     group.cols = cols;
     most_rows = std::max(most_rows, group.rows);
+    const int64_t tile_rows = even_tile_rows(group.rows, most_tile_rows);
     tile_ends_[g] = tiles += (group.rows + tile_rows - 1) / tile_rows;
   }
   const auto carve = [&](std::byte* base) {
     Carver carver(base);
-    for (size_t g = 0; g < count; ++g) records[g] = carve_rows(carver, shape, groups_[g].rows, groups_[g]);
+    for (size_t g = 0; g < count; ++g) {
+      records[g] = carve_rows(carver, shape, groups_[g].rows, most_tile_rows, groups_[g]);
+    }
     scratch = carver.take<float>(pool.num_threads() * scratch_floats);
     return carver.used();
   };
@@ -179,6 +190,7 @@ void QuantizedGroups::quantize(const std::vector<int64_t>& starts, const float* 
     const auto g =
         static_cast<size_t>(std::upper_bound(tile_ends_.begin(), tile_ends_.end(), task) - tile_ends_.begin());
     const ActivationRows& group = groups_[g];
+    const int64_t tile_rows = group.first.tile_rows;
     const int64_t row = (task - (g == 0 ? 0 : tile_ends_[g - 1])) * tile_rows;
     const int64_t num_rows = std::min(tile_rows, group.rows - row);
     float* const own = scratch + thread * scratch_floats;
@@ -196,7 +208,7 @@ void QuantizedGroups::quantize(const std::vector<int64_t>& starts, const float* 
   }
   pool.run(static_cast<int64_t>(orders.size()), [&](int64_t task, int) {
     const auto [g, index] = orders[static_cast<size_t>(task)];
-    order_group(index, groups_[g].rows, shape.blocks, tile_rows, records[g], groups_[g].outliers);
+    order_group(index, groups_[g].rows, shape.blocks, most_tile_rows, records[g], groups_[g].outliers);
   });
 }
 

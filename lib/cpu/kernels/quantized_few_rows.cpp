@@ -28,33 +28,28 @@ __attribute__((noinline)) void chunk_tile(const Scratch& scratch, const uint8_t*
   }
 }
 
-// A plane's rows against a chunk: tiles of kMaxRows, of which the first asks for later weights, then what is left.
+// A plane's rows against a chunk, tile by tile, of which the first asks for later weights.
 template <RecordFormat F>
 void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t* records, int64_t block,
                 int64_t blocks, const QuantizedPlane& plane, int shift, float* out) {
-  const int64_t row_bytes = task.blocks * kActivationBytes;
-  const uint8_t* from = plane.bytes + task.first_row * row_bytes;
-  int64_t left = task.num_rows;
-  if (left >= kMaxRows) {
-    const int64_t first = block * kMaxRows * kActivationBytes;
-    chunk_tile<F, kMaxRows, true>(scratch, records, blocks, from + first, shift, out);
-    for (left -= kMaxRows; left >= kMaxRows; left -= kMaxRows) {
-      from += kMaxRows * row_bytes;
-      out += kMaxRows * kTaskColumns;
-      chunk_tile<F, kMaxRows, false>(scratch, records, blocks, from + first, shift, out);
-    }
-    from += kMaxRows * row_bytes;
-    out += kMaxRows * kTaskColumns;
-  }
-  from += block * left * kActivationBytes;
-  switch (left) {
-    case 1: return chunk_tile<F, 1, true>(scratch, records, blocks, from, shift, out);
-    case 2: return chunk_tile<F, 2, true>(scratch, records, blocks, from, shift, out);
-    case 3: return chunk_tile<F, 3, true>(scratch, records, blocks, from, shift, out);
+  for (int64_t row = 0; row < task.num_rows; row += plane.tile_rows, out += plane.tile_rows * kTaskColumns) {
+    const int64_t left = task.num_rows - row, rows = left < plane.tile_rows ? left : plane.tile_rows;
+    const uint8_t* from = plane.bytes + ((task.first_row + row) * task.blocks + block * rows) * kActivationBytes;
+    switch (rows) {
+      case 1: chunk_tile<F, 1, true>(scratch, records, blocks, from, shift, out); break;
+      case 2: chunk_tile<F, 2, true>(scratch, records, blocks, from, shift, out); break;
+      case 3: chunk_tile<F, 3, true>(scratch, records, blocks, from, shift, out); break;
 #if HEADRACE_VECTOR_REGISTERS == 32
-    case 4: return chunk_tile<F, 4, true>(scratch, records, blocks, from, shift, out);
-    case 5: return chunk_tile<F, 5, true>(scratch, records, blocks, from, shift, out);
+      case 4: chunk_tile<F, 4, true>(scratch, records, blocks, from, shift, out); break;
+      case 5: chunk_tile<F, 5, true>(scratch, records, blocks, from, shift, out); break;
 #endif
+      default:
+        if (row == 0) {
+          chunk_tile<F, kMaxRows, true>(scratch, records, blocks, from, shift, out);
+        } else {
+          chunk_tile<F, kMaxRows, false>(scratch, records, blocks, from, shift, out);
+        }
+    }
   }
 }
 

@@ -80,11 +80,12 @@ struct QuantizedLayout {
 };
 
 // Activations as int8 codes with a scale per 32 and their sums, in the order the kernels read them: tiles of
-// QuantizedKernels::tile_rows rows (the last has what is left), in a tile block after block, and of a block of R rows
+// tile_rows rows (the last has what is left), in a tile block after block, and of a block of R rows
 //   int8 codes [8 groups of 4 k][R][4], then arrays [R] of 4 bytes in the order of ActivationField.
 // So a tile that starts with row r0 is at bytes + r0 * blocks * kActivationBytes.
 struct QuantizedPlane {
-  int64_t blocks;  // in a row
+  int64_t blocks;     // in a row
+  int64_t tile_rows;  // at most QuantizedKernels::tile_rows
   uint8_t* bytes;
 };
 
@@ -119,7 +120,7 @@ struct QuantizedTask {
   QuantizedPlane first;
   QuantizedPlane second;  // a second term in every block; bytes null: only in outlier blocks
   OutlierPlane outliers;  // where second has no bytes
-  int64_t first_row;      // a multiple of tile_rows
+  int64_t first_row;      // a multiple of the planes' tile_rows
   int64_t num_rows;       // at most the rows the scratch was sized for
   const float* bias;      // of the first column, or null
   float* y;               // row first_row, first column
@@ -131,8 +132,8 @@ struct QuantizedTask {
 };
 
 struct QuantizedKernels {
-  int32_t tile_rows;
-  int32_t few_rows;  // tasks of up to so many rows stream the weights
+  int32_t tile_rows;  // most of a plane, and those of an outlier plane
+  int32_t few_rows;   // tasks of up to so many rows stream the weights
   int64_t (*scratch_bytes)(int64_t num_rows);
   void (*run_task)(const QuantizedTask& task);
   // Quantizes the num_rows rows x [num_rows][first.blocks * 32] of the tile that starts with row first_row. With

@@ -5,27 +5,26 @@
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 namespace {
 
-// All rows of a plane against one tile's lanes.
+// The task's rows of a plane against one tile's lanes.
 template <int V, ScaleKind K, CodeKind C, class Groups>
 void all_rows(const TileWeights<Groups>& weights, int64_t blocks, const QuantizedPlane& plane, int64_t first_row,
               int64_t num_rows, int64_t first_block, int shift, float* out) {
-  const int64_t row_bytes = plane.blocks * kActivationBytes;
-  const uint8_t* from = plane.bytes + first_row * row_bytes;
-  int64_t left = num_rows;
-  for (; left >= kMaxRows; left -= kMaxRows) {
-    tile<V, kMaxRows, K, C>(weights, blocks, from + first_block * kMaxRows * kActivationBytes, shift, out);
-    from += kMaxRows * row_bytes;
-    out += kMaxRows * kTaskColumns;
-  }
-  from += first_block * left * kActivationBytes;
-  switch (left) {
-    case 1: return tile<V, 1, K, C>(weights, blocks, from, shift, out);
-    case 2: return tile<V, 2, K, C>(weights, blocks, from, shift, out);
-    case 3: return tile<V, 3, K, C>(weights, blocks, from, shift, out);
+  const uint8_t* from = plane.bytes + first_row * plane.blocks * kActivationBytes;
+  for (int64_t row = 0; row < num_rows; row += plane.tile_rows) {
+    const int64_t left = num_rows - row, rows = left < plane.tile_rows ? left : plane.tile_rows;
+    const uint8_t* at = from + first_block * rows * kActivationBytes;
+    switch (rows) {
+      case 1: tile<V, 1, K, C>(weights, blocks, at, shift, out); break;
+      case 2: tile<V, 2, K, C>(weights, blocks, at, shift, out); break;
+      case 3: tile<V, 3, K, C>(weights, blocks, at, shift, out); break;
 #if HEADRACE_VECTOR_REGISTERS == 32
-    case 4: return tile<V, 4, K, C>(weights, blocks, from, shift, out);
-    case 5: return tile<V, 5, K, C>(weights, blocks, from, shift, out);
+      case 4: tile<V, 4, K, C>(weights, blocks, at, shift, out); break;
+      case 5: tile<V, 5, K, C>(weights, blocks, at, shift, out); break;
 #endif
+      default: tile<V, kMaxRows, K, C>(weights, blocks, at, shift, out);
+    }
+    from += plane.tile_rows * plane.blocks * kActivationBytes;
+    out += plane.tile_rows * kTaskColumns;
   }
 }
 
