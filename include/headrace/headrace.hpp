@@ -189,6 +189,7 @@ class ChatTemplate {
     return ChatTemplate(handle);
   }
   explicit ChatTemplate(headrace_chat_template* handle) : handle_(handle) {}
+  headrace_chat_template* get() const { return handle_.get(); }
   Prompt render(const RenderArguments& arguments) const {
     headrace_prompt* prompt = nullptr;
     detail::call([&](headrace_error** error) {
