@@ -2,7 +2,7 @@
 # Builds and runs every test this machine can run, or the named suites.
 #   bash tests/run.sh [--data DIR] [suite ...]
 # Suites: unit ops golden engine capi abi install python cli structure fuzz asan. With no name: all of them. By name
-# only: gcc, which compiles the library with g++ and its warnings as errors.
+# only: gcc, which compiles the library with g++ and its warnings as errors; aarch64, which cross-compiles and emulates.
 # DIR holds the larger test data (goldens/, cases/); ../shared is taken where it is there. Ends with ctest's summary; what
 # was skipped is listed with its reason.
 set -euo pipefail
@@ -16,7 +16,7 @@ if [ "${1:-}" = --data ]; then
   shift 2
 fi
 suites=("$@")
-known=(unit ops golden engine capi abi install python cli structure fuzz asan gcc)
+known=(unit ops golden engine capi abi install python cli structure fuzz asan gcc aarch64)
 for suite in "${suites[@]}"; do
   if [[ " ${known[*]} " != *" $suite "* ]]; then
     echo "tests/run.sh: there is no suite '$suite'; the suites: ${known[*]}" >&2
@@ -71,6 +71,10 @@ fi
 if wants asan; then
   echo "== asan: unit, op, engine and C ABI tests with AddressSanitizer and UndefinedBehaviorSanitizer"
   ctest --test-dir build/fuzz -R "$(cat build/fuzz/sanitized_tests.txt)" --output-on-failure -j "$(nproc)"
+fi
+
+if wants aarch64 && [ ${#suites[@]} -ne 0 ]; then
+  bash tests/aarch64.sh "$data"
 fi
 
 if [ ${#suites[@]} -gt 0 ] && wants gcc; then
