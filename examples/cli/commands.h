@@ -13,5 +13,6 @@ void add_inspect(CLI::App& app);
 void add_logits(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_tune(CLI::App& app);
 
 }  // namespace cli

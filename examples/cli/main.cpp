@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   cli::add_logits(app);
   cli::add_eval(app);
   cli::add_bench(app);
+  cli::add_tune(app);
   try {
     try {
       app.parse(argc, argv);

@@ -172,6 +172,25 @@ HEADRACE_API headrace_status headrace_model_describe_profile(const headrace_mode
 HEADRACE_API headrace_status headrace_model_describe_trace(const headrace_model* model, char* buffer, size_t capacity,
                                                            size_t* needed, headrace_error** error);
 
+/* ---- Tuning ----------------------------------------------------------------------------------------------------- */
+
+/* Measured choices of how this machine computes a model's products. None changes a bit of what the model gives, only the
+ * time it takes. Immutable: [any] */
+typedef struct headrace_tuning headrace_tuning;
+
+/* [any] Measures for at most about `seconds` (more than 0, at most 86400); forward passes of the model wait meanwhile, and
+ * take turns with single measurements. table: what headrace_tuning_describe gave before, to be extended by what it does not
+ * have, or empty; HEADRACE_UNSUPPORTED where it is of another processor or instruction set. progress (may be NULL) is called
+ * between measurements, which take up to a few seconds each; a value other than 0 cancels. HEADRACE_UNSUPPORTED where a model has
+ * nothing to choose. The loaded model stays as it is: models loaded with the option "engine.tuning" use the result. */
+HEADRACE_API headrace_status headrace_tuning_create(const headrace_model* model, double seconds, const char* table,
+                                                    size_t table_size, headrace_progress_callback progress, void* user,
+                                                    headrace_tuning** tuning, headrace_error** error);
+HEADRACE_API void headrace_tuning_destroy(headrace_tuning* tuning);
+/* The table as JSON, which is the content of the file that "engine.tuning" names. Keys as in docs/c-abi.md. */
+HEADRACE_API headrace_status headrace_tuning_describe(const headrace_tuning* tuning, char* buffer, size_t capacity,
+                                                      size_t* needed, headrace_error** error);
+
 /* ---- Tokenizers ------------------------------------------------------------------------------------------------- */
 
 typedef struct headrace_tokenizer headrace_tokenizer; /* immutable: [any] for every function */

@@ -359,6 +359,20 @@ class Model {
       return headrace_model_describe_trace(handle_.get(), buffer, capacity, needed, error);
     });
   }
+  // Measures how this machine computes the model's products best: a table, as JSON, for a file that "engine.tuning" names.
+  // known: an earlier table, to be extended.
+  std::string tune(double seconds, std::string_view known = {}, const Progress& progress = {}) const {
+    headrace_tuning* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_tuning_create(handle_.get(), seconds, known.data(), known.size(),
+                                    progress ? report_progress : nullptr, const_cast<Progress*>(&progress), &handle,
+                                    error);
+    });
+    const detail::Unique<headrace_tuning, headrace_tuning_destroy> tuning(handle);
+    return detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_tuning_describe(tuning.get(), buffer, capacity, needed, error);
+    });
+  }
   Tokenizer tokenizer() const {
     headrace_tokenizer* tokenizer = nullptr;
     detail::call([&](headrace_error** error) { return headrace_tokenizer_open(handle_.get(), &tokenizer, error); });

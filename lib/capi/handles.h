@@ -46,6 +46,10 @@ struct headrace_model {
   std::shared_ptr<const headrace::capi::LoadedModel> loaded;
 };
 
+struct headrace_tuning {
+  std::string table;
+};
+
 struct headrace_tokenizer {
   std::shared_ptr<const headrace::text::Tokenizer> tokenizer;
 };

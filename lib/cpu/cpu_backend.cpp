@@ -15,6 +15,7 @@
 #include "cpu/packed_quantized.h"
 #include "cpu/recurrent.h"
 #include "cpu/rope_table.h"
+#include "cpu/tuner.h"
 #include "ops/router.h"
 
 namespace headrace {
@@ -28,7 +29,9 @@ class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuBackendOptions& options)
       : name_("cpu/" + std::string(isa_name(options.isa))),
+        isa_(options.isa),
         kernels_(kernel_table(static_cast<int32_t>(options.isa))),
+        tuning_(options.tuning),
         pool_(options.num_threads, options.processors) {}
 
   std::string_view name() const override { return name_; }
@@ -37,9 +40,23 @@ class CpuBackend final : public Backend {
   Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) override {
     const bool as_float =
         !is_block_format(source.dtype) || options.decode_to_float || options.activations == ActivationType::kFloat32;
-    auto packed = as_float ? pack_float(source, pool_) : pack_quantized(source, options, pool_);
+    auto packed =
+        as_float ? pack_float(source, pool_) : pack_quantized(source, options, choices(source, options), pool_);
     if (!packed.ok()) return packed.status();
     return std::unique_ptr<PackedWeight>(packed.take());
+  }
+
+  Result<std::unique_ptr<BackendTuner>> make_tuner(std::span<const PackedWeight* const> weights,
+                                                   const TuneRequest& request) override {
+    TuningTable known(tuning_target(isa_name(isa_)));
+    if (!request.known.empty()) {
+      const std::string name = "table";
+      HEADRACE_ASSIGN_OR_RETURN(TuningTable given, TuningTable::parse(request.known, name));
+      HEADRACE_RETURN_IF_ERROR(given.check(known.target(), name));
+      known = std::move(given);
+    }
+    return std::unique_ptr<BackendTuner>(
+        std::make_unique<Tuner>(weights, std::move(known), request.seconds, pool_, kernels_));
   }
 
   void embed(const EmbedParams& p) override {
@@ -156,6 +173,11 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  ChoicesByRows choices(const WeightSource& source, const PackOptions& options) const {
+    if (tuning_ == nullptr) return {};
+    return tuning_->choices(source.dtype, options.activations, source.cols, source.rows, pool_.num_threads());
+  }
+
   template <class Function>
   void for_rows(int64_t num_rows, const Function& function) {
     pool_.run((num_rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {
@@ -173,7 +195,9 @@ class CpuBackend final : public Backend {
   }
 
   std::string name_;
+  const Isa isa_;
   const KernelTable& kernels_;
+  const std::shared_ptr<const TuningTable> tuning_;
   ThreadPool pool_;
   RopeTable rope_;
   CpuAttention attention_;
@@ -189,6 +213,9 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuBackendOptions& optio
   }
   if (!isa_available(options.isa)) {
     return unsupported("isa", "this processor or operating system lacks {}", isa_name(options.isa));
+  }
+  if (options.tuning != nullptr) {
+    HEADRACE_RETURN_IF_ERROR(options.tuning->check(tuning_target(isa_name(options.isa)), "tuning"));
   }
   try {
     return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(options));

@@ -18,8 +18,14 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 class PackedQuantized final : public CpuPackedWeight {
  public:
   PackedQuantized(DType dtype, ActivationType input, const QuantizedLayout& layout, int64_t rows, int64_t cols,
-                  AlignedBuffer data)
-      : dtype_(dtype), input_(input), layout_(layout), rows_(rows), cols_(cols), data_(std::move(data)) {
+                  const ChoicesByRows& choices, AlignedBuffer data)
+      : dtype_(dtype),
+        input_(input),
+        layout_(layout),
+        rows_(rows),
+        cols_(cols),
+        choices_(choices),
+        data_(std::move(data)) {
     pair_bytes_ = cols / (layout.record_blocks * kQuantBlock) * kTaskStrips * layout.record_bytes;
   }
 
@@ -60,10 +66,30 @@ class PackedQuantized final : public CpuPackedWeight {
                 int num_threads, const KernelTable& kernels) const override {
     const TaskArea area = task_area(task, input, num_threads, kernels);
     if (area.empty()) return;
+    const Unpack unpack = choice_of(input).unpack;
     for (int64_t column = 0; column < area.num_columns; column += kTaskColumns) {
-      multiply((area.first_column + column) / kTaskColumns, column == 0, area, *input.q, output, y + column, thread,
-               kernels);
+      multiply((area.first_column + column) / kTaskColumns, column == 0, area, unpack, *input.q, output, y + column,
+               thread, kernels);
     }
+  }
+
+  std::vector<LinearChoice> choices(int64_t num_tokens, int num_threads) const override {
+    std::vector<LinearChoice> all;
+    for (const Unpack unpack : {Unpack::kRegisters, Unpack::kMemory}) {
+      if (unpack == Unpack::kRegisters && !unpacks_in_registers(layout_.format)) continue;
+      // Far from where the two meet there is nothing to find.
+      if (unpack == Unpack::kRegisters ? num_tokens > kMostInRegisters : num_tokens < kFewestInMemory) continue;
+      for (int32_t run_pairs = 1; run_pairs <= kMostRunPairs; run_pairs *= 2) {
+        if (run_pairs > 1 && run_pairs * num_threads > num_pairs()) break;
+        if (num_tokens > kMostLongRunRows && run_pairs > 2) break;
+        for (const int32_t task_rows : {48, 96, 132, 264, static_cast<int32_t>(kOutlierGroupRows)}) {
+          // Of those that do not cut the rows one is enough.
+          if (task_rows != kOutlierGroupRows && task_rows >= num_tokens) continue;
+          all.push_back({unpack, run_pairs, task_rows});
+        }
+      }
+    }
+    return all;
   }
 
  private:
@@ -74,11 +100,24 @@ class PackedQuantized final : public CpuPackedWeight {
 
   int64_t num_pairs() const { return ceil_div(rows_, kTaskColumns); }
 
+  const LinearChoice& choice_of(const LinearInput& input) const {
+    return input.choice ? *input.choice : choices_[row_bucket(input.num_tokens)];
+  }
+
   Plan plan(const LinearInput& input, int num_threads, const KernelTable& kernels) const {
+    const LinearChoice& choice = choice_of(input);
+    if (choice.is_rule()) return plan_by_rule(input, num_threads, kernels);
+    const int64_t task_rows = std::min<int64_t>(choice.task_rows, input.q->workspace_rows);
+    const int64_t cuts = ceil_div(input.q->workspace_rows, task_rows);
+    const int64_t row_tasks = ceil_div(input.num_tokens, kOutlierGroupRows) * cuts;
+    return {choice.run_pairs, task_rows, cuts, row_tasks, ceil_div(num_pairs(), choice.run_pairs) * row_tasks};
+  }
+
+  Plan plan_by_rule(const LinearInput& input, int num_threads, const KernelTable& kernels) const {
     const int64_t pairs = num_pairs();
     if (input.num_tokens <= kernels.quantized.few_rows) {
       // Few rows read the weights at the speed of memory, which likes long runs.
-      const int64_t run_pairs = std::clamp<int64_t>(pairs / (4 * num_threads), 1, kMostRunPairs);
+      const int64_t run_pairs = std::clamp<int64_t>(pairs / (4 * num_threads), 1, kRuleRunPairs);
       return {run_pairs, input.num_tokens, 1, 1, ceil_div(pairs, run_pairs)};
     }
     // Rows are cut only as far as it takes to give every thread a few tasks: each cut unpacks the weights again.
@@ -91,8 +130,8 @@ class PackedQuantized final : public CpuPackedWeight {
     return {1, task_rows, cuts, row_tasks, pairs * row_tasks};
   }
 
-  void multiply(int64_t pair, bool starts, const TaskArea& area, const ActivationRows& q, const LinearOutput& output,
-                float* y, int thread, const KernelTable& kernels) const {
+  void multiply(int64_t pair, bool starts, const TaskArea& area, Unpack unpack, const ActivationRows& q,
+                const LinearOutput& output, float* y, int thread, const KernelTable& kernels) const {
     const int64_t column = pair * kTaskColumns;
     QuantizedTask task;
     task.layout = &layout_;
@@ -109,26 +148,32 @@ class PackedQuantized final : public CpuPackedWeight {
     task.num_columns = static_cast<int32_t>(std::min<int64_t>(kTaskColumns, rows_ - column));
     task.accumulate = output.accumulate;
     task.starts = starts;
+    task.unpack = unpack;
     task.scratch = q.scratch + static_cast<uint64_t>(thread) * q.workspace_bytes;
     kernels.quantized.run_task(task);
   }
 
   static constexpr int64_t kMostBlockBytes = 320;  // Q8_K has 292
-  static constexpr int64_t kMostRunPairs = 64;
+  static constexpr int64_t kRuleRunPairs = 64;
   static constexpr int64_t kFewestTaskRows = 48;
-  static constexpr int64_t kRowStep = 12;  // a multiple of every instruction set's tile
+  static constexpr int64_t kRowStep = LinearChoice::kRowStep;
+  // Of the choices worth measuring.
+  static constexpr int32_t kMostRunPairs = 64;
+  static constexpr int64_t kMostInRegisters = 128, kFewestInMemory = 8;
+  static constexpr int64_t kMostLongRunRows = 128;
 
   DType dtype_;
   ActivationType input_;
   const QuantizedLayout& layout_;
   int64_t rows_, cols_, pair_bytes_;
+  ChoicesByRows choices_;
   AlignedBuffer data_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<CpuPackedWeight>> pack_quantized(const WeightSource& source, const PackOptions& options,
-                                                        ThreadPool& pool) {
+                                                        const ChoicesByRows& choices, ThreadPool& pool) {
   const QuantizedLayout* layout = quantized_layout(source.dtype);
   if (!layout) return unsupported(source.name, "no kernels for {} weights", dtype_name(source.dtype));
   if (options.activations != ActivationType::kInt8 && options.activations != ActivationType::kInt16) {
@@ -179,8 +224,8 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_quantized(const WeightSource& sour
     }
   });
   if (!failure.ok()) return failure;
-  return std::unique_ptr<CpuPackedWeight>(std::make_unique<PackedQuantized>(source.dtype, options.activations, *layout,
-                                                                            source.rows, source.cols, std::move(data)));
+  return std::unique_ptr<CpuPackedWeight>(std::make_unique<PackedQuantized>(
+      source.dtype, options.activations, *layout, source.rows, source.cols, choices, std::move(data)));
 }
 
 }  // namespace headrace

@@ -341,6 +341,10 @@ QuantizedLayout make_layout(const FormatRow& row) {
 
 }  // namespace
 
+bool unpacks_in_registers(RecordFormat format) {
+  return format != RecordFormat::kQ2_K && format != RecordFormat::kQ3_K && format != RecordFormat::kBlocks;
+}
+
 const QuantizedLayout* quantized_layout(DType dtype) {
   static const auto layouts = [] {
     std::array<QuantizedLayout, std::size(kFormats)> all{};

@@ -22,6 +22,9 @@ namespace headrace {
 // The layout of a block format; null for other types. A constant.
 const QuantizedLayout* quantized_layout(DType dtype);
 
+// True for the formats whose codes kernels can unpack in registers (kernels/quantized_few_rows.h).
+bool unpacks_in_registers(RecordFormat format);
+
 // Writes file blocks of 16 rows, `row_stride` bytes apart, as one record. Rows from num_rows on are zeros.
 void pack_record(const QuantizedLayout& layout, const uint8_t* rows, int64_t row_stride, int64_t num_rows,
                  uint8_t* record);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "cpu/activations.h"
 #include "cpu/kernel_table.h"
+#include "cpu/linear_choice.h"
 #include "ops/backend.h"
 
 namespace headrace {
@@ -16,6 +18,7 @@ struct LinearInput {
   const ActivationRows* q = nullptr;  // kInt8, kInt16: the same rows quantized
   int64_t num_tokens = 0;
   int64_t in_features = 0;
+  const LinearChoice* choice = nullptr;  // null: the weight's own for this number of rows
 };
 
 // What one task of a product writes; empty for tasks without work.
@@ -42,6 +45,9 @@ class CpuPackedWeight : public PackedWeight {
   // Writes the task's area, of which y is the first element; thread in [0, num_threads).
   virtual void run_task(int64_t task, int thread, const LinearInput& input, const LinearOutput& output, float* y,
                         int num_threads, const KernelTable& kernels) const = 0;
+  // What a table of choices may say about products with so many rows, besides the rule that holds without one. Empty:
+  // there is nothing to choose.
+  virtual std::vector<LinearChoice> choices(int64_t /*num_tokens*/, int /*num_threads*/) const { return {}; }
 };
 
 }  // namespace headrace

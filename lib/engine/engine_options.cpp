@@ -72,6 +72,15 @@ Status set_affinity(EngineOptions& options, const OptionInfo& info, std::string_
   return Status();
 }
 
+Status set_tuning(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  constexpr size_t kLongestPath = 4096;
+  if (value.empty() || value.size() > kLongestPath || value.find('\0') != std::string_view::npos) {
+    return refuse(info, value);
+  }
+  options.tuning = std::string(value);
+  return Status();
+}
+
 Status set_profile(EngineOptions& options, const OptionInfo& info, std::string_view value) {
   if (value == "off") {
     options.profile = ProfileMode::kOff;
@@ -129,6 +138,13 @@ constexpr Option kOptions[] = {
       "= 0 there are as many threads as processors. One that the process cannot have is refused when a model is "
       "loaded."},
      set_affinity},
+    {{"engine.tuning", "text", "auto", "auto|off|path",
+      "Measured choices of how products are computed, none of which changes a bit: auto takes the table shipped for "
+      "this "
+      "processor, if there is one; a path, the file that headrace tune wrote. One of another processor or instruction "
+      "set "
+      "is refused when a model is loaded."},
+     set_tuning},
     {{"engine.profile", "choice", "off", "off|ops|trace",
       "Measure the model's ops for headrace_model_describe_profile; trace also keeps each call, for "
       "headrace_model_describe_trace. Off costs nothing."},

@@ -18,7 +18,7 @@ namespace headrace::engine {
 // What a host may ask of one option. All views are static.
 struct OptionInfo {
   std::string_view key;
-  std::string_view type;  // "integer", "boolean", "choice" or "list"
+  std::string_view type;  // "integer", "boolean", "choice", "list" or "text"
   std::string_view default_value;
   std::string_view range;  // "0..1024", "true|false", "f32|f16|bf16|q8"
   std::string_view doc;
@@ -33,6 +33,7 @@ struct EngineOptions {
   int32_t threads = 0;        // 0: every processor this process may use
   std::vector<int> affinity;  // processors; empty: threads are not bound
   std::string isa = "auto";
+  std::string tuning = "auto";  // "auto", "off" or a path
   ProfileMode profile = ProfileMode::kOff;
   ActivationType activations = ActivationType::kInt8;
   bool exact = false;  // weights decoded to float32

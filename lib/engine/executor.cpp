@@ -28,6 +28,10 @@ bool EngineModel::shed_idle_session(const KvCache& kv_cache) const {
   return std::any_of(candidates.begin(), candidates.end(), [](const auto& session) { return session->shed(); });
 }
 
+Result<std::string> StepExecutor::tune(const TuneRequest&, const std::function<bool(double)>&) {
+  return unsupported("", "the executor has nothing to tune");
+}
+
 void StepExecutor::logit_stats(const LogitStatsParams& params) { reference_logit_stats(params); }
 
 Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options) {

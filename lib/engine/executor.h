@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "engine/engine_options.h"
 #include "kv/kv_cache.h"
 #include "model/batch.h"
+#include "ops/backend_tuner.h"
 #include "ops/op_profile.h"
 #include "tensor/op_params.h"
 #include "text/chat_template.h"
@@ -48,6 +51,9 @@ class StepExecutor {
   // Runs the batch: writes keys and values to the batch's slots and logits [logits_rows, vocab_size] float32 (null when
   // no row is wanted). Row t depends on its own sequence alone. After a failure the slots hold anything.
   virtual Status run(const Batch& batch, KvCache& kv_cache, float* logits) = 0;
+  // Measures how this machine computes the model's products best and gives the table (ops/backend_tuner.h). Passes and
+  // measurements take turns; between two, progress is called without a lock with the share done: false cancels.
+  virtual Result<std::string> tune(const TuneRequest& request, const std::function<bool(double)>& progress);
   // Sums up each of the rows that run wrote.
   virtual void logit_stats(const LogitStatsParams& params);
 };

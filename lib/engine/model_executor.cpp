@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/byte_source.h"
 #include "base/cpu_features.h"
 #include "base/processor_list.h"
 #include "cpu/cpu_backend.h"
@@ -12,6 +13,8 @@
 
 namespace headrace::engine {
 namespace {
+
+constexpr uint64_t kMostTuningBytes = uint64_t{4} << 20;
 
 class ModelExecutor : public StepExecutor {
  public:
@@ -47,6 +50,19 @@ class ModelExecutor : public StepExecutor {
     return forward_.run(batch, kv_cache, logits);
   }
 
+  Result<std::string> tune(const TuneRequest& request, const std::function<bool(double)>& progress) override {
+    auto tuner = backend_->make_tuner(model_->weights().products, request);
+    if (!tuner.ok()) return tuner.status();
+    for (bool working = true; working;) {
+      {
+        const std::lock_guard lock(mutex_);
+        HEADRACE_ASSIGN_OR_RETURN(working, (*tuner)->step());
+      }
+      if (progress && !progress(working ? (*tuner)->fraction() : 1.0)) return cancelled("", "tuning was cancelled");
+    }
+    return (*tuner)->table();
+  }
+
   void logit_stats(const LogitStatsParams& params) override {
     const std::lock_guard lock(mutex_);
     backend_->logit_stats(params);
@@ -58,6 +74,22 @@ class ModelExecutor : public StepExecutor {
   std::mutex mutex_;
   ForwardPass forward_;
 };
+
+// The table that "engine.tuning" names, or null.
+Result<std::shared_ptr<const TuningTable>> tuning_of(const EngineOptions& options, const TuningTarget& target) {
+  if (options.tuning == "off") return std::shared_ptr<const TuningTable>();
+  if (options.tuning == "auto") return shipped_tuning_table(target);
+  const auto read = [&]() -> Result<TuningTable> {
+    HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<ByteSource> file, open_path(options.tuning));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string text, read_all(*file, kMostTuningBytes));
+    HEADRACE_ASSIGN_OR_RETURN(TuningTable table, TuningTable::parse(text, options.tuning));
+    HEADRACE_RETURN_IF_ERROR(table.check(target, options.tuning));
+    return table;
+  };
+  auto table = read();
+  if (!table.ok()) return table.status().within("engine.tuning");
+  return std::shared_ptr<const TuningTable>(std::make_shared<TuningTable>(table.take()));
+}
 
 }  // namespace
 
@@ -72,6 +104,7 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
   cpu.processors = options.affinity;
   const int by_default = cpu.processors.empty() ? usable_processors() : static_cast<int>(cpu.processors.size());
   cpu.num_threads = options.threads > 0 ? options.threads : by_default;
+  HEADRACE_ASSIGN_OR_RETURN(cpu.tuning, tuning_of(options, tuning_target(isa_name(*isa))));
   auto backend = make_cpu_backend(cpu);
   if (!backend.ok() || options.profile == ProfileMode::kOff) return backend;
   return make_profiling_backend(backend.take(), std::make_shared<OpProfile>(options.profile == ProfileMode::kTrace));

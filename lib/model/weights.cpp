@@ -55,6 +55,7 @@ class Loader {
     }
     HEADRACE_ASSIGN_OR_RETURN(out.weight, backend_.pack(source, options_));
     packed_bytes_ += out.weight->bytes();
+    products.push_back(out.weight.get());
     HEADRACE_RETURN_IF_ERROR(finish(*entry, *tensor));
     return has(name + ".bias") ? vector(name + ".bias", out.bias) : Status();
   }
@@ -90,7 +91,8 @@ class Loader {
     return optional_vector(name + ".bias", out.bias);
   }
 
-  float layer_norm_offset = 0.0f;  // of the weights of layer norms, which the op leaves alone
+  std::vector<const PackedWeight*> products;  // what linear made
+  float layer_norm_offset = 0.0f;             // of the weights of layer norms, which the op leaves alone
 
   bool has(const std::string& name) const { return entries_.contains(name); }
   // Leaves `out` empty when the spec has no such weight.
@@ -271,12 +273,15 @@ Result<ModelWeights> ModelWeights::load(const ModelSpec& spec, const std::vector
     HEADRACE_RETURN_IF_ERROR(loader.report());
     HEADRACE_RETURN_IF_ERROR(loader.linear("embed", out.embedding));
     if (spec.learned_positions > 0) HEADRACE_RETURN_IF_ERROR(loader.linear("positions", out.positions.emplace()));
+    loader.products.clear();  // rows of tables are looked up
+    if (spec.head.tied) loader.products.push_back(out.embedding.weight.get());
     out.layers.resize(spec.layers.size());
     for (size_t i = 0; i < spec.layers.size(); ++i) {
       HEADRACE_RETURN_IF_ERROR(load_layer(loader, fmt::format("layers.{}.", i), spec.layers[i], out.layers[i]));
     }
     HEADRACE_RETURN_IF_ERROR(loader.norm("final_norm", out.final_norm));
     if (!spec.head.tied) HEADRACE_RETURN_IF_ERROR(loader.linear("lm_head", out.lm_head.emplace()));
+    out.products = std::move(loader.products);
   } catch (const std::bad_alloc&) {
     return out_of_memory("", "not enough memory for the model's weights");
   }

@@ -118,7 +118,9 @@ struct ModelWeights {
   std::optional<LinearWeight> positions;  // [learned_positions, hidden_size]
   NormWeight final_norm;
   std::optional<LinearWeight> lm_head;  // absent when tied
-  uint64_t bytes = 0;                   // packed weights and vectors
+  // Every weight that rows are multiplied by, borrowed from the members above.
+  std::vector<const PackedWeight*> products;
+  uint64_t bytes = 0;  // packed weights and vectors
 
   const LinearWeight& head() const { return lm_head ? *lm_head : embedding; }
 

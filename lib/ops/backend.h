@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "ops/backend_tuner.h"
 #include "tensor/dtype.h"
 #include "tensor/op_params.h"
 #include "tensor/recurrent_params.h"
@@ -66,6 +67,13 @@ class Backend {
   virtual OpProfile* profile() const { return nullptr; }
 
   virtual Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) = 0;
+
+  // Measures how products of these weights, which this backend packed, are computed best; kUnsupported where there is
+  // no choice. kMalformed and kUnsupported with "table" in the place for a known table that is none or another machine's.
+  virtual Result<std::unique_ptr<BackendTuner>> make_tuner(std::span<const PackedWeight* const> /*weights*/,
+                                                           const TuneRequest& /*request*/) {
+    return unsupported("", "the backend {} has nothing to tune", name());
+  }
 
   virtual void embed(const EmbedParams& params) = 0;
   virtual void rms_norm(const RmsNormParams& params) = 0;

@@ -26,6 +26,11 @@ class ProfilingBackend final : public Backend {
     return backend_->pack(source, options);
   }
 
+  Result<std::unique_ptr<BackendTuner>> make_tuner(std::span<const PackedWeight* const> weights,
+                                                   const TuneRequest& request) override {
+    return backend_->make_tuner(weights, request);
+  }
+
   void embed(const EmbedParams& p) override {
     ProfiledCall call{ProfiledOp::kEmbed};
     call.rows = p.num_tokens;

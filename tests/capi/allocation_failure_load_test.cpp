@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include "capi/failing_allocations.h"
+#include "capi/quantized_model.h"
 #include "capi/tiny_model.h"
 
 namespace {
@@ -152,6 +153,30 @@ TEST_CASE("descriptions and recommendations survive each allocation that fails")
     headrace_sampling_init(&sampling);
     const headrace_status status = headrace_model_get_sampling(model.get(), &sampling, nullptr);
     if (status == HEADRACE_OK) aside([&] { CHECK(sampling.top_k == 7); });
+    return status;
+  });
+}
+
+TEST_CASE("tuning survives each allocation that fails") {
+  headrace::Options options = one_thread();
+  options.set("engine.tuning", "off");
+  const headrace::Model model = capi_test::load_quantized(options);
+  // One product is measured, then the time is over.
+  capi_test::fail_each([&] {
+    headrace_tuning* tuning = nullptr;
+    const headrace_status status =
+        headrace_tuning_create(model.get(), 1e-5, nullptr, 0, nullptr, nullptr, &tuning, nullptr);
+    CHECK((tuning != nullptr) == (status == HEADRACE_OK));
+    headrace_tuning_destroy(tuning);
+    return status;
+  });
+  std::string table;
+  aside([&] { table = model.tune(1e-5); });
+  fail_each_and_all([&] {
+    headrace_tuning* tuning = nullptr;
+    const headrace_status status =
+        headrace_tuning_create(model.get(), 1e-9, table.data(), table.size(), nullptr, nullptr, &tuning, nullptr);
+    headrace_tuning_destroy(tuning);
     return status;
   });
 }

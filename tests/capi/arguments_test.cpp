@@ -39,6 +39,9 @@ TEST_CASE("every function refuses NULL handles by name") {
   check_refused("model", [](E e) { return headrace_model_describe(nullptr, nullptr, 0, nullptr, e); });
   check_refused("model", [](E e) { return headrace_model_describe_profile(nullptr, nullptr, 0, nullptr, e); });
   check_refused("model", [](E e) { return headrace_model_describe_trace(nullptr, nullptr, 0, nullptr, e); });
+  check_refused("model",
+                [](E e) { return headrace_tuning_create(nullptr, 1, nullptr, 0, nullptr, nullptr, nullptr, e); });
+  check_refused("tuning", [](E e) { return headrace_tuning_describe(nullptr, nullptr, 0, nullptr, e); });
   check_refused("model", [](E e) { return headrace_model_get_sampling(nullptr, nullptr, e); });
   check_refused("path", [](E e) { return headrace_model_inspect(nullptr, 3, 0, nullptr, 0, nullptr, e); });
   check_refused("tokenizer", [](E e) { return headrace_tokenizer_load(nullptr, 0, nullptr, e); });
@@ -220,6 +223,7 @@ TEST_CASE("getters, inits and destroyers take NULL") {
   headrace_options_destroy(nullptr);
   headrace_source_destroy(nullptr);
   headrace_model_destroy(nullptr);
+  headrace_tuning_destroy(nullptr);
   headrace_tokenizer_destroy(nullptr);
   headrace_detokenizer_destroy(nullptr);
   headrace_chat_template_destroy(nullptr);

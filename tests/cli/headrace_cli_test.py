@@ -22,7 +22,7 @@ MESSAGES = '[{"role": "user", "content": "hi"}]'
 
 class Usage(unittest.TestCase):
     def test_help(self):
-        for command in ("run", "chat", "tokenize", "template", "inspect", "logits", "eval", "bench"):
+        for command in ("run", "chat", "tokenize", "template", "inspect", "logits", "eval", "bench", "tune"):
             self.assertIn("--help", run(command, "--help").stdout)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
@@ -198,6 +198,23 @@ class Commands(WithModel):
             self.assert_fails("inspect", self.path("cut.gguf"), says="cut.gguf")
         self.assert_fails("inspect", self.path("nowhere"), says=self.path("nowhere"))
         self.assert_wrong_usage("inspect", says="required")
+
+    def test_tune(self):
+        path = self.path("table.json")
+        text = run("tune", "-m", self.model, "--seconds", "1", "-o", path).stdout
+        self.assertIn("0 of 0 products", text)  # the model's weights are no quantized ones
+        table = json.loads(run("tune", "-m", self.model, "--seconds", "1", "-o", path, "--json").stdout)
+        self.assertEqual((table["format"], table["entries"]), ("headrace tuning table 1", []))
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(json.load(file), table)
+        run("logits", "-m", LLAMA, "--tokens", "5", "-o", self.path("tuned.npy"), "--set", "engine.tuning=" + path)
+        table["cpu"]["model"] += 1
+        self.write("other.json", json.dumps(table))
+        other = self.path("other.json")
+        self.assert_fails("tune", "-m", self.model, "-o", other, says="was measured on")
+        self.assert_fails("tune", "-m", self.model, "--set", "engine.tuning=" + other, says=["engine.tuning", other])
+        self.assert_fails("tune", "-m", self.model, "-o", self.path("no/where"), "--seconds", "1", says="cannot be written")
+        self.assert_wrong_usage("tune", "-m", self.model, "--seconds", "0", says="--seconds")
 
     def test_logits(self):
         path = self.path("logits.npy")

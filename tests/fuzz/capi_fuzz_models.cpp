@@ -204,6 +204,7 @@ void set_known_option(Input& in, World& world) {
   static const std::pair<const char*, std::vector<std::string>> kOptions[] = {
       {"engine.threads", {"1", "2"}},
       {"engine.isa", {"auto", "baseline", "avx2", "avx512_vnni"}},
+      {"engine.tuning", {"auto", "off"}},
       {"model.activations", {"int8", "int16", "float32"}},
       {"model.exact", {"true", "false"}},
       {"model.use_mmap", {"true", "false"}},

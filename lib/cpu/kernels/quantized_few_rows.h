@@ -5,8 +5,8 @@
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 
-// Adds the products of a task of at most kQuantizedFewRows rows to scratch.first and scratch.second, unpacking codes in
-// registers. False, with nothing done, for formats that unpack through memory only.
+// Adds the products of a task to scratch.first and scratch.second, unpacking codes in registers. Any number of rows; few
+// are what it is fast for. False, with nothing done, for formats that unpack through memory only.
 bool run_few_rows(const QuantizedTask& task, const Scratch& scratch);
 
 }  // namespace headrace::HEADRACE_ISA_NAMESPACE

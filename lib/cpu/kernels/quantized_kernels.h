@@ -112,6 +112,13 @@ struct OutlierPlane {
 };
 constexpr int64_t kOutlierGroupRows = 528;  // a multiple of every instruction set's tile
 
+// Where a task unpacks codes. Every way has the same bits.
+enum class Unpack : int32_t {
+  kByRows,     // in registers where rows are few
+  kRegisters,  // in registers, again for each tile of rows; to memory for formats that have no such code
+  kMemory,     // to memory, once
+};
+
 // One task: a pair of strips times a range of rows within one outlier group.
 struct QuantizedTask {
   const QuantizedLayout* layout;
@@ -127,7 +134,8 @@ struct QuantizedTask {
   int64_t y_stride;
   int32_t num_columns;  // 1..32 that exist
   bool accumulate;
-  bool starts;       // no task before it has asked for the weights' first bytes
+  bool starts;  // no task before it has asked for the weights' first bytes
+  Unpack unpack;
   uint8_t* scratch;  // 64-byte aligned, quantized_scratch_bytes(num_rows)
 };
 

@@ -103,7 +103,9 @@ void quantized_run_task(const QuantizedTask& task) {
   scratch.second = scratch.first + task.num_rows * kTaskColumns;
   memset(scratch.first, 0, (size_t)(2 * task.num_rows + 1) * kTaskColumns * 4);
 
-  if (task.num_rows > kQuantizedFewRows || !run_few_rows(task, scratch)) {
+  const bool in_registers =
+      task.unpack == Unpack::kRegisters || (task.unpack == Unpack::kByRows && task.num_rows <= kQuantizedFewRows);
+  if (!in_registers || !run_few_rows(task, scratch)) {
     const RunChunk run = choose_chunk(layout.scale_kind, layout.code_kind);
     const int64_t chunk_records = kMaxChunkBlocks / layout.record_blocks;
     const int64_t num_records = task.blocks / layout.record_blocks;
