@@ -64,7 +64,7 @@ const TuningEntry& entry_of(const TuningTable& table, int32_t rows) {
 }  // namespace
 
 TEST_CASE("the faster choice is taken, with its times as evidence") {
-  ThreadPool pool(2);
+  ThreadPool pool(1);
   const auto weight = make_weight(DType::kQ4_K, 256, 256, pool);
   Machine machine;
   machine.lasts = [](const LinearInput& input) {
@@ -85,15 +85,15 @@ TEST_CASE("the faster choice is taken, with its times as evidence") {
   // Beyond 128 rows it is no candidate, and the others are slower.
   CHECK(!entry_of(*table, 256).choice);
   // What was found is what a weight packed with it does.
-  const ChoicesByRows choices = table->choices(DType::kQ4_K, ActivationType::kInt8, 256, 256, 2);
+  const ChoicesByRows choices = table->choices(DType::kQ4_K, ActivationType::kInt8, 256, 256, 1);
   CHECK(choices[row_bucket(6)] == kFast);
   CHECK(choices[row_bucket(500)].is_rule());
   CHECK(table->choices(DType::kQ4_K, ActivationType::kInt8, 256, 256, 3)[0].is_rule());
-  CHECK(table->choices(DType::kQ4_K, ActivationType::kInt16, 256, 256, 2)[0].is_rule());
+  CHECK(table->choices(DType::kQ4_K, ActivationType::kInt16, 256, 256, 1)[0].is_rule());
 }
 
 TEST_CASE("a gain within the noise is not taken") {
-  ThreadPool pool(2);
+  ThreadPool pool(1);
   const auto weight = make_weight(DType::kQ4_K, 256, 256, pool);
   Machine machine;
   SECTION("too small") {
@@ -123,7 +123,7 @@ TEST_CASE("a gain within the noise is not taken") {
 }
 
 TEST_CASE("a choice with other bits is reported and never taken, however fast") {
-  ThreadPool pool(2);
+  ThreadPool pool(1);
   const auto weight = make_weight(DType::kQ4_K, 256, 256, pool);
   Machine machine;
   machine.lasts = [](const LinearInput& input) { return *input.choice == kFast ? 1.0 : 300.0; };
@@ -163,7 +163,7 @@ TEST_CASE("kernels whose rule has other bits than the reference end the tuning")
 }
 
 TEST_CASE("tuning ends with its time, and another one extends the table") {
-  ThreadPool pool(2);
+  ThreadPool pool(1);
   const auto weight = make_weight(DType::kQ4_K, 256, 256, pool);
   Machine machine;
   const auto first = tune(machine, *weight, pool, 0.2);
