@@ -5,8 +5,9 @@
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 namespace {
 
-// Vectors of a tile: with two strips' lanes in one pass every line of the weights is touched once.
-constexpr int tile_vectors(int rows) { return rows == 1 ? 2 : kMaxVectors; }
+// Vectors of a tile: whole strips, so that every line of the weights is touched once. A row alone reads one strip after
+// the other, which memory likes better.
+constexpr int tile_vectors(int rows) { return rows > 1 ? kMaxVectors : kLanes == kStripRows ? 1 : 2; }
 
 // An exact dot product does not care for the range of the codes.
 template <RecordFormat F>
@@ -35,6 +36,14 @@ void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t
   for (int64_t row = 0; row < task.num_rows; row += plane.tile_rows, out += plane.tile_rows * kTaskColumns) {
     const int64_t left = task.num_rows - row, rows = left < plane.tile_rows ? left : plane.tile_rows;
     const uint8_t* from = plane.bytes + ((task.first_row + row) * task.blocks + block * rows) * kActivationBytes;
+    if (rows == kMaxRows) {
+      if (row == 0) {
+        chunk_tile<F, kMaxRows, true>(scratch, records, blocks, from, shift, out);
+      } else {
+        chunk_tile<F, kMaxRows, false>(scratch, records, blocks, from, shift, out);
+      }
+      continue;
+    }
     switch (rows) {
       case 1: chunk_tile<F, 1, true>(scratch, records, blocks, from, shift, out); break;
       case 2: chunk_tile<F, 2, true>(scratch, records, blocks, from, shift, out); break;
@@ -43,12 +52,6 @@ void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t
       case 4: chunk_tile<F, 4, true>(scratch, records, blocks, from, shift, out); break;
       case 5: chunk_tile<F, 5, true>(scratch, records, blocks, from, shift, out); break;
 #endif
-      default:
-        if (row == 0) {
-          chunk_tile<F, kMaxRows, true>(scratch, records, blocks, from, shift, out);
-        } else {
-          chunk_tile<F, kMaxRows, false>(scratch, records, blocks, from, shift, out);
-        }
     }
   }
 }
