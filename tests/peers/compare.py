@@ -98,13 +98,21 @@ def start_peers(args, settings, vocab_size):
     return workers, skipped
 
 
-def take_turns(workers, rounds, request_of):
-    """Each engine's answers to the same requests, round by round."""
+def take_turns(workers, rounds, request_of, skipped):
+    """Each engine's answers to the same requests, round by round. A peer that fails leaves `workers` for `skipped`."""
     answers = {worker.engine: [] for worker in workers}
     for turn in range(rounds + 1):
         request = request_of(turn)
-        for worker in workers:
-            answer = worker.ask(**request)
+        for worker in list(workers):
+            try:
+                answer = worker.ask(**request)
+            except EngineError as error:
+                if worker.engine == HEADRACE:
+                    raise
+                workers.remove(worker)
+                del answers[worker.engine]
+                skipped[worker.engine] = str(error)
+                continue
             time.sleep(0.3)  # threads that wait by spinning go to sleep
             if turn > 0:  # the first warms up
                 answers[worker.engine].append(answer)
@@ -122,15 +130,16 @@ def summary(seconds, tokens):
     return {"rates": rates, "ratios": ratios}
 
 
-def compare_turns(args, workers, vocab_size):
+def compare_turns(args, workers, vocab_size, skipped):
+    """A summary of the prefill and one of the decoding."""
     answers = take_turns(workers, args.rounds, lambda turn: {
-        "tokens": prompt_tokens(args.prompt_tokens, vocab_size, turn), "count": args.gen_tokens})
+        "tokens": prompt_tokens(args.prompt_tokens, vocab_size, turn), "count": args.gen_tokens}, skipped)
     phases = (("prefill", args.prompt_tokens), ("decode", args.gen_tokens))
     return {phase: summary({name: [times[index] for times in turns] for name, turns in answers.items()}, tokens)
             for index, (phase, tokens) in enumerate(phases)}
 
 
-def compare_batches(args, workers, vocab_size):
+def compare_batches(args, workers, vocab_size, skipped):
     """Batched decoding: a summary for each number of sequences."""
     summaries = {}
     for sequences in args.batch:
@@ -138,7 +147,8 @@ def compare_batches(args, workers, vocab_size):
             seeds = range(turn * 1000, turn * 1000 + sequences)
             prompts = [prompt_tokens(args.prompt_tokens, vocab_size, seed) for seed in seeds]
             return {"prompts": prompts, "count": args.gen_tokens}
-        summaries[f"batch {sequences}"] = summary(take_turns(workers, args.rounds, request_of), args.gen_tokens * sequences)
+        answers = take_turns(workers, args.rounds, request_of, skipped)
+        summaries[f"batch {sequences}"] = summary(answers, args.gen_tokens * sequences)
     return summaries
 
 
@@ -183,9 +193,9 @@ def main():
         peers, skipped = start_peers(args, settings, ours.vocab_size)
         workers = [ours, *peers]
         compare = compare_batches if args.batch else compare_turns
-        rows = compare(args, workers, ours.vocab_size)
+        rows = compare(args, workers, ours.vocab_size, skipped)
     except EngineError as error:
-        raise SystemExit(str(error)) from error
+        raise SystemExit(f"{HEADRACE}: {error}") from error
     result = {
         "model": pathlib.Path(args.model).name, "cpu": cpu_name(), "isa": args.isa, "threads": args.threads,
         "rounds": args.rounds, "prompt_tokens": args.prompt_tokens, "gen_tokens": args.gen_tokens,
