@@ -5,6 +5,7 @@
         [--headrace-path build/release/python] [--isa avx2] [--batch 1,4,8,16,32]
         [--peer-python PYTHON | --no-llamacpp] [--openvino-python PYTHON]
         [--ctranslate2-python PYTHON --ctranslate2-model FOLDER] [--ik-bench PATH/llama-bench]
+        [--ik-python PYTHON]
 
 Each engine lives in a process of its own, loaded once and warmed up once; then they take turns, A B C A B C ..., and while one
 works the others wait on a pipe. A turn is a prefill of --prompt-tokens fresh tokens, timed until the first token is drawn,
@@ -15,7 +16,8 @@ The peers, each with its defaults; one that is absent or refuses the model is le
   llama.cpp        PyPI's llama-cpp-python, built from source, in --peer-python (peer_llamacpp.py)
   OpenVINO GenAI   PyPI's openvino-genai in --openvino-python; it reads GGUF files itself (peer_openvino.py)
   CTranslate2      PyPI's ctranslate2, on a folder that gguf_to_ctranslate2.py makes of the file (peer_ctranslate2.py)
-  ik_llama.cpp     a llama-bench built from its source, started for each turn, with run-time repacking (peer_ik_bench.py)
+  ik_llama.cpp     a llama-bench built from its source, started for each turn, with run-time repacking (peer_ik_bench.py);
+                   or PyPI's ik-llama-cpp-python in --ik-python, whose wheel has AVX2 code (peer_ik_python.py)
 
 --isa makes Headrace use lesser instructions than the machine has; a fair peer is built for the same ones.
 
@@ -74,6 +76,10 @@ def wanted_peers(args):
         wanted["ik_llama.cpp"] = sys.executable
     else:
         skipped["ik_llama.cpp"] = "no --ik-bench"
+    if args.ik_python:
+        wanted["ik_llama.cpp (PyPI)"] = args.ik_python
+    else:
+        skipped["ik_llama.cpp (PyPI)"] = "no --ik-python"
     if args.batch:
         for name in [name for name in wanted if name != "llama.cpp"]:
             del wanted[name]
@@ -178,6 +184,7 @@ def parse_arguments():
     parser.add_argument("--ctranslate2-python", default=sys.executable, help="an interpreter with ctranslate2")
     parser.add_argument("--ctranslate2-model", help="a folder made by gguf_to_ctranslate2.py")
     parser.add_argument("--ik-bench", help="ik_llama.cpp's llama-bench")
+    parser.add_argument("--ik-python", help="an interpreter with ik-llama-cpp-python")
     args = parser.parse_args()
     if args.prompt_tokens is None:
         args.prompt_tokens = 64 if args.batch else 512
@@ -212,7 +219,7 @@ def main():
     for name, row in rows.items():
         print(f"{name:8} headrace {row['rates'][HEADRACE]:8.1f} tokens/s")
         for peer, ratio in row["ratios"].items():
-            print(f"{'':8} {peer:14} {row['rates'][peer]:8.1f} tokens/s   ratio {ratio['median']:.2f} "
+            print(f"{'':8} {peer:19} {row['rates'][peer]:8.1f} tokens/s   ratio {ratio['median']:.2f} "
                   f"({ratio['min']:.2f} to {ratio['max']:.2f})")
     return 0
 

@@ -19,6 +19,7 @@ ENGINES = {
     "OpenVINO GenAI": ("peer_openvino", "OpenVino"),
     "CTranslate2": ("peer_ctranslate2", "CTranslate2"),
     "ik_llama.cpp": ("peer_ik_bench", "IkBench"),
+    "ik_llama.cpp (PyPI)": ("peer_ik_python", "IkPython"),
 }
 
 
