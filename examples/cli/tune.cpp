@@ -9,6 +9,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "output_file.h"
 #include "progress.h"
 
 namespace cli {
@@ -67,7 +68,10 @@ std::string refused(const ordered_json& table) {
 
 void tune(const TuneArguments& arguments) {
   std::string known;
-  if (!arguments.output.empty() && std::filesystem::exists(arguments.output)) known = read_file(arguments.output);
+  if (!arguments.output.empty()) {
+    require_output(arguments.output, arguments.model.path);
+    if (std::filesystem::exists(arguments.output)) known = read_file(arguments.output);
+  }
   const headrace::Model model = arguments.model.load();
   std::string text;
   {

@@ -2,9 +2,7 @@
 #include "cpu/tuned_tables.h"
 
 namespace headrace {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 std::span<const TunedTable> tuned_tables() { return {}; }
 
