@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 # Aligned by hand (the public header) or generated.
-NOT_CHECKED = {"include/headrace/headrace.h", "lib/tensor/iq_grids.h", "lib/tensor/iq_grids.cpp"}
+NOT_CHECKED = {"include/headrace/headrace.h", "lib/cpu/tuned_tables.cpp", "lib/tensor/iq_grids.h", "lib/tensor/iq_grids.cpp"}
 FOLDERS = ("lib", "include", "examples", "bindings", "tests")
 
 
