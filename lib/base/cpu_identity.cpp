@@ -49,10 +49,6 @@ CpuIdentity cpu_identity() {
   return identity;
 }
 
-#else
-
-CpuIdentity cpu_identity() { return {}; }
-
 #endif
 
 }  // namespace headrace

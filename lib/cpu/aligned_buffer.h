@@ -27,6 +27,11 @@ class AlignedBuffer {
 
   // At least `bytes`, contents lost when it has to grow. Throws std::bad_alloc.
   void reserve(uint64_t bytes);
+  // The same for count >= 0 floats; where they are.
+  float* reserve_floats(int64_t count) {
+    reserve(static_cast<uint64_t>(count) * sizeof(float));
+    return as<float>();
+  }
 
   std::byte* data() const { return data_; }
   uint64_t size() const { return bytes_; }

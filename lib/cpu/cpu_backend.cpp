@@ -8,6 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "cpu/attention.h"
+#include "cpu/elementwise.h"
 #include "cpu/experts.h"
 #include "cpu/kernel_table.h"
 #include "cpu/linear.h"
@@ -21,9 +22,7 @@
 namespace headrace {
 namespace {
 
-// Work of one task: enough to outweigh the handing out, little enough to share evenly.
-constexpr int64_t kElementsPerTask = 16384;
-constexpr int64_t kRowsPerTask = 4;
+constexpr int64_t kRowsPerTask = 4;  // enough work to outweigh the handing out
 
 class CpuBackend final : public Backend {
  public:
@@ -123,26 +122,21 @@ class CpuBackend final : public Backend {
   void paged_attention(const PagedAttentionParams& p) override { attention_.run(p, pool_, kernels_); }
 
   void gated_activation(const GatedActivationParams& p) override {
-    for_elements(p.num_elements, [&](int64_t at, int64_t count) {
-      if (p.activation == Activation::kClampedSwish) {
-        kernels_.clamped_swish(p.limit, p.gate + at, p.up + at, count, p.out + at);
-        return;
-      }
-      kernels_.gated_activation(static_cast<int32_t>(p.activation), p.gate + at, p.up == nullptr ? nullptr : p.up + at,
-                                count, p.out + at);
+    for_elements(pool_, p.num_elements, [&](int64_t at, int64_t count) {
+      activate(kernels_, p.activation, p.limit, p.gate + at, p.up == nullptr ? nullptr : p.up + at, count, p.out + at);
     });
   }
 
   void add(const AddParams& p) override {
-    for_elements(p.num_elements, [&](int64_t at, int64_t count) { kernels_.add(p.x + at, count, p.out + at); });
+    for_elements(pool_, p.num_elements, [&](int64_t at, int64_t count) { kernels_.add(p.x + at, count, p.out + at); });
   }
 
   void scale(const ScaleParams& p) override {
-    for_elements(p.num_elements, [&](int64_t at, int64_t count) { kernels_.scale(p.factor, count, p.x + at); });
+    for_elements(pool_, p.num_elements, [&](int64_t at, int64_t count) { kernels_.scale(p.factor, count, p.x + at); });
   }
 
   void softcap(const SoftcapParams& p) override {
-    for_elements(p.num_elements, [&](int64_t at, int64_t count) { kernels_.softcap(p.cap, count, p.x + at); });
+    for_elements(pool_, p.num_elements, [&](int64_t at, int64_t count) { kernels_.softcap(p.cap, count, p.x + at); });
   }
 
   void route(const RouteParams& p) override {
@@ -183,14 +177,6 @@ class CpuBackend final : public Backend {
     pool_.run((num_rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {
       const int64_t end = std::min(num_rows, (task + 1) * kRowsPerTask);
       for (int64_t row = task * kRowsPerTask; row < end; ++row) function(row);
-    });
-  }
-
-  template <class Function>
-  void for_elements(int64_t num_elements, const Function& function) {
-    pool_.run((num_elements + kElementsPerTask - 1) / kElementsPerTask, [&](int64_t task, int) {
-      const int64_t at = task * kElementsPerTask;
-      function(at, std::min(kElementsPerTask, num_elements - at));
     });
   }
 

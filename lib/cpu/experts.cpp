@@ -2,19 +2,9 @@
 
 #include <algorithm>
 
-#include "cpu/linear.h"
+#include "cpu/elementwise.h"
 
 namespace headrace {
-namespace {
-
-constexpr int64_t kElementsPerTask = 16384;
-
-float* reserve_floats(AlignedBuffer& buffer, int64_t count) {
-  buffer.reserve(static_cast<uint64_t>(count) * sizeof(float));
-  return buffer.as<float>();
-}
-
-}  // namespace
 
 // A counting sort of the visits by expert; within one, rows keep their order.
 void CpuExperts::group_rows(const ExpertsParams& p) {
@@ -42,12 +32,12 @@ void CpuExperts::run(const ExpertsParams& p, ThreadPool& pool, const KernelTable
   if (p.num_tokens == 0) return;
   group_rows(p);
   const int64_t visits = starts_.back(), hidden = p.hidden_size, inner = p.intermediate_size;
-  float* const gate = reserve_floats(gate_, visits * inner);
-  float* const up = reserve_floats(up_, visits * inner);
-  float* const down = reserve_floats(down_, visits * hidden);
+  float* const gate = gate_.reserve_floats(visits * inner);
+  float* const up = up_.reserve_floats(visits * inner);
+  float* const down = down_.reserve_floats(visits * hidden);
 
   rows_.resize(static_cast<size_t>(visits));
-  float* const weighted = p.weight_inputs ? reserve_floats(weighted_, visits * hidden) : nullptr;
+  float* const weighted = p.weight_inputs ? weighted_.reserve_floats(visits * hidden) : nullptr;
   for (int64_t row = 0; row < visits; ++row) {
     const int64_t token = visits_[static_cast<size_t>(row)] / p.top_k;
     rows_[static_cast<size_t>(row)] = p.weight_inputs ? weighted + row * hidden : p.x + token * hidden;
@@ -68,10 +58,8 @@ void CpuExperts::run(const ExpertsParams& p, ThreadPool& pool, const KernelTable
   }
   products_.run(starts_, rows_, hidden, list_, pool, kernels);
 
-  const int64_t elements = visits * inner;
-  pool.run((elements + kElementsPerTask - 1) / kElementsPerTask, [&](int64_t task, int) {
-    const int64_t at = task * kElementsPerTask, count = std::min(kElementsPerTask, elements - at);
-    gate_in_place(kernels, p.activation, p.activation_limit, gate + at, up + at, count);
+  for_elements(pool, visits * inner, [&](int64_t at, int64_t count) {
+    activate(kernels, p.activation, p.activation_limit, gate + at, up + at, count, gate + at);
   });
 
   list_.clear();

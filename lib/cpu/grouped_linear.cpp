@@ -19,14 +19,14 @@ void GroupedLinear::fill_tiles(const std::vector<int64_t>& starts, const std::ve
     first_tiles_.push_back(first_tiles_.back() + (starts[g + 1] - starts[g] + tile_rows - 1) / tile_rows);
   }
   const int64_t tile_floats = tile_rows * in_features;
-  tiles_.reserve(static_cast<uint64_t>(first_tiles_.back() * tile_floats) * sizeof(float));
+  float* const tiles = tiles_.reserve_floats(first_tiles_.back() * tile_floats);
   pool.run(first_tiles_.back(), [&](int64_t tile, int) {
     const auto g =
         static_cast<size_t>(std::upper_bound(first_tiles_.begin(), first_tiles_.end(), tile) - first_tiles_.begin()) -
         1;
     const int64_t first = starts[g] + (tile - first_tiles_[g]) * tile_rows;
     const int64_t count = std::min(tile_rows, starts[g + 1] - first);
-    float* out = tiles_.as<float>() + tile * tile_floats;
+    float* out = tiles + tile * tile_floats;
     for (int64_t r = 0; r < count; ++r) {
       const float* row = rows[static_cast<size_t>(first + r)];
       for (int64_t k = 0; k < in_features; ++k) out[k * tile_rows + r] = row[k];
@@ -59,21 +59,11 @@ void GroupedLinear::run(const std::vector<int64_t>& starts, const std::vector<co
     }
     return input;
   };
-  const int threads = pool.num_threads();
-  int64_t tasks = 0;
-  ends_.clear();
+  products_.clear();
   for (const GroupProduct& product : products) {
-    ends_.push_back(tasks += weight_of(product).num_tasks(input_of(product), threads, kernels));
+    products_.push_back({&weight_of(product), input_of(product), product.output});
   }
-  pool.run(tasks, [&](int64_t task, int thread) {
-    const auto i = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), task) - ends_.begin());
-    const CpuPackedWeight& weight = weight_of(products[i]);
-    const LinearInput input = input_of(products[i]);
-    const LinearOutput& output = products[i].output;
-    const int64_t own = task - (i == 0 ? 0 : ends_[i - 1]);
-    weight.run_task(own, thread, input, output, weight.task_area(own, input, threads, kernels).in(output), threads,
-                    kernels);
-  });
+  run_products(products_, pool, kernels);
 }
 
 }  // namespace headrace

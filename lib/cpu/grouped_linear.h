@@ -7,7 +7,7 @@
 #include "base/thread_pool.h"
 #include "cpu/activations.h"
 #include "cpu/kernel_table.h"
-#include "cpu/packed_weight.h"
+#include "cpu/linear_product.h"
 
 namespace headrace {
 
@@ -31,7 +31,7 @@ class GroupedLinear {
   QuantizedGroups int8_rows_, int16_rows_;
   AlignedBuffer tiles_;
   std::vector<int64_t> first_tiles_;  // of each group, and their number in the end
-  std::vector<int64_t> ends_;         // of each product's tasks
+  std::vector<LinearProduct> products_;
 };
 
 }  // namespace headrace

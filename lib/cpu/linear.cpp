@@ -2,31 +2,15 @@
 
 #include <algorithm>
 
+#include "cpu/elementwise.h"
 #include "cpu/packed_float.h"
 
 namespace headrace {
 namespace {
 
-constexpr size_t kMostProducts = 8;  // of one input in one loop
-constexpr int64_t kElementsPerTask = 16384;
-
 const CpuPackedWeight& cpu_weight(const PackedWeight& weight) { return static_cast<const CpuPackedWeight&>(weight); }
 
-float* reserve_floats(AlignedBuffer& buffer, int64_t count) {
-  buffer.reserve(static_cast<uint64_t>(count) * sizeof(float));
-  return buffer.as<float>();
-}
-
 }  // namespace
-
-void gate_in_place(const KernelTable& kernels, Activation activation, float limit, float* gate, const float* up,
-                   int64_t count) {
-  if (activation == Activation::kClampedSwish) {
-    kernels.clamped_swish(limit, gate, up, count, gate);
-  } else {
-    kernels.gated_activation(static_cast<int32_t>(activation), gate, up, count, gate);
-  }
-}
 
 const ActivationRows* CpuLinear::quantized(ActivationType type, Rows& rows, ThreadPool& pool,
                                            const KernelTable& kernels) {
@@ -48,7 +32,7 @@ LinearInput CpuLinear::input_of(const CpuPackedWeight& weight, Rows& rows, Threa
   if (rows.num_tokens > 1 && !rows.tiles) {
     const int64_t tile_rows = kernels.float_tile_rows;
     fill_float_tiles(rows.x, rows.num_tokens, rows.in_features, tile_rows, pool,
-                     reserve_floats(tiles_, float_tile_floats(rows.num_tokens, rows.in_features, tile_rows)));
+                     tiles_.reserve_floats(float_tile_floats(rows.num_tokens, rows.in_features, tile_rows)));
     rows.tiles = true;
   }
   input.x_tiles = tiles_.as<float>();
@@ -58,27 +42,12 @@ LinearInput CpuLinear::input_of(const CpuPackedWeight& weight, Rows& rows, Threa
 void CpuLinear::run(const LinearParams& p, ThreadPool& pool, const KernelTable& kernels) {
   if (p.num_tokens == 0) return;
   Rows rows{p.x, p.num_tokens, p.in_features};
-  const int threads = pool.num_threads();
-  for (size_t first = 0; first < p.outputs.size(); first += kMostProducts) {
-    const auto outputs = p.outputs.subspan(first, std::min(kMostProducts, p.outputs.size() - first));
-    std::array<LinearInput, kMostProducts> inputs;
-    std::array<int64_t, kMostProducts> ends = {};  // of each product's tasks
-    int64_t tasks = 0;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const CpuPackedWeight& weight = cpu_weight(*outputs[i].weight);
-      inputs[i] = input_of(weight, rows, pool, kernels);
-      tasks += weight.num_tasks(inputs[i], threads, kernels);
-      ends[i] = tasks;
-    }
-    pool.run(tasks, [&](int64_t task, int thread) {
-      size_t i = 0;
-      while (task >= ends[i]) ++i;
-      const CpuPackedWeight& weight = cpu_weight(*outputs[i].weight);
-      const int64_t own = task - (i == 0 ? 0 : ends[i - 1]);
-      float* const y = weight.task_area(own, inputs[i], threads, kernels).in(outputs[i]);
-      weight.run_task(own, thread, inputs[i], outputs[i], y, threads, kernels);
-    });
+  products_.clear();
+  for (const LinearOutput& output : p.outputs) {
+    const CpuPackedWeight& weight = cpu_weight(*output.weight);
+    products_.push_back({&weight, input_of(weight, rows, pool, kernels), output});
   }
+  run_products(products_, pool, kernels);
 }
 
 // A task of the gate's product writes to `out`, the same of the other to a buffer that stays in the cache, and the
@@ -99,30 +68,29 @@ void CpuLinear::run(const GatedLinearParams& p, ThreadPool& pool, const KernelTa
   }
   if (!alike) return run_in_two(p, pool, kernels);
 
-  float* const buffers = reserve_floats(up_, most * threads);
+  float* const buffers = up_.reserve_floats(most * threads);
   const LinearOutput gate_output{p.gate, p.gate_bias, p.out, gate.rows(), false};
   pool.run(tasks, [&](int64_t task, int thread) {
     const TaskArea area = gate.task_area(task, gate_input, threads, kernels);
     if (area.empty()) return;
     float* const y = area.in(gate_output);
     float* const buffer = buffers + thread * most;
-    gate.run_task(task, thread, gate_input, gate_output, y, threads, kernels);
-    up.run_task(task, thread, up_input, {p.up, p.up_bias, nullptr, area.num_columns, false}, buffer, threads, kernels);
+    gate.run_area(area, thread, gate_input, gate_output, y, kernels);
+    up.run_area(area, thread, up_input, {p.up, p.up_bias, nullptr, area.num_columns, false}, buffer, kernels);
     for (int64_t row = 0; row < area.num_rows; ++row) {
-      gate_in_place(kernels, p.activation, p.limit, y + row * gate.rows(), buffer + row * area.num_columns,
-                    area.num_columns);
+      float* const gated = y + row * gate.rows();
+      activate(kernels, p.activation, p.limit, gated, buffer + row * area.num_columns, area.num_columns, gated);
     }
   });
 }
 
 void CpuLinear::run_in_two(const GatedLinearParams& p, ThreadPool& pool, const KernelTable& kernels) {
   const int64_t width = p.gate->rows(), elements = p.num_tokens * width;
-  float* const up = reserve_floats(up_, elements);
+  float* const up = up_.reserve_floats(elements);
   const LinearOutput outputs[] = {{p.gate, p.gate_bias, p.out, width, false}, {p.up, p.up_bias, up, width, false}};
   run({p.x, p.num_tokens, p.in_features, outputs}, pool, kernels);
-  pool.run((elements + kElementsPerTask - 1) / kElementsPerTask, [&](int64_t task, int) {
-    const int64_t at = task * kElementsPerTask;
-    gate_in_place(kernels, p.activation, p.limit, p.out + at, up + at, std::min(kElementsPerTask, elements - at));
+  for_elements(pool, elements, [&](int64_t at, int64_t count) {
+    activate(kernels, p.activation, p.limit, p.out + at, up + at, count, p.out + at);
   });
 }
 

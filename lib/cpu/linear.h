@@ -1,13 +1,13 @@
 // The linear ops: rows of activations brought into the form that their weights want, and products in one loop.
 #pragma once
 
-#include <array>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "cpu/activations.h"
 #include "cpu/aligned_buffer.h"
 #include "cpu/kernel_table.h"
-#include "cpu/packed_weight.h"
+#include "cpu/linear_product.h"
 #include "ops/backend.h"
 
 namespace headrace {
@@ -33,10 +33,7 @@ class CpuLinear {
 
   AlignedBuffer tiles_, up_;
   ActivationRows int8_rows_, int16_rows_;
+  std::vector<LinearProduct> products_;
 };
-
-// p.activation of gate times up, `count` elements of each, into gate.
-void gate_in_place(const KernelTable& kernels, Activation activation, float limit, float* gate, const float* up,
-                   int64_t count);
 
 }  // namespace headrace

@@ -64,9 +64,8 @@ class PackedFloat final : public CpuPackedWeight {
             std::min(task_columns, rows_ - first_column)};
   }
 
-  void run_task(int64_t task, int, const LinearInput& input, const LinearOutput& output, float* y, int num_threads,
+  void run_area(const TaskArea& area, int, const LinearInput& input, const LinearOutput& output, float* y,
                 const KernelTable& kernels) const override {
-    const TaskArea area = task_area(task, input, num_threads, kernels);
     if (input.num_tokens <= kernels.float_tile_rows) {
       multiply_one_tile(area, input, output, y, kernels);
     } else {

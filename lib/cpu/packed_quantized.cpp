@@ -62,10 +62,8 @@ class PackedQuantized final : public CpuPackedWeight {
             std::min(p.run_pairs * kTaskColumns, rows_ - first_column)};
   }
 
-  void run_task(int64_t task, int thread, const LinearInput& input, const LinearOutput& output, float* y,
-                int num_threads, const KernelTable& kernels) const override {
-    const TaskArea area = task_area(task, input, num_threads, kernels);
-    if (area.empty()) return;
+  void run_area(const TaskArea& area, int thread, const LinearInput& input, const LinearOutput& output, float* y,
+                const KernelTable& kernels) const override {
     const Unpack unpack = choice_of(input).unpack;
     for (int64_t column = 0; column < area.num_columns; column += kTaskColumns) {
       multiply((area.first_column + column) / kTaskColumns, column == 0, area, unpack, *input.q, output, y + column,
@@ -79,7 +77,7 @@ class PackedQuantized final : public CpuPackedWeight {
       if (unpack == Unpack::kRegisters && !unpacks_in_registers(layout_.format)) continue;
       // Far from where the two meet there is nothing to find.
       if (unpack == Unpack::kRegisters ? num_tokens > kMostInRegisters : num_tokens < kFewestInMemory) continue;
-      for (int32_t run_pairs = 1; run_pairs <= kMostRunPairs; run_pairs *= 2) {
+      for (int32_t run_pairs = 1; run_pairs <= LinearChoice::kMostRunPairs; run_pairs *= 2) {
         if (run_pairs > 1 && run_pairs * num_threads > num_pairs()) break;
         if (num_tokens > kMostLongRunRows && run_pairs > 2) break;
         for (const int32_t task_rows : {48, 96, 132, 264, static_cast<int32_t>(kOutlierGroupRows)}) {
@@ -117,13 +115,13 @@ class PackedQuantized final : public CpuPackedWeight {
     const int64_t pairs = num_pairs();
     if (input.num_tokens <= kernels.quantized.few_rows) {
       // Few rows read the weights at the speed of memory, which likes long runs.
-      const int64_t run_pairs = std::clamp<int64_t>(pairs / (4 * num_threads), 1, kRuleRunPairs);
+      const int64_t run_pairs = std::clamp<int64_t>(pairs / (4 * num_threads), 1, LinearChoice::kMostRunPairs);
       return {run_pairs, input.num_tokens, 1, 1, ceil_div(pairs, run_pairs)};
     }
     // Rows are cut only as far as it takes to give every thread a few tasks: each cut unpacks the weights again.
     int64_t task_rows = input.q->workspace_rows;
     while (task_rows > kFewestTaskRows && pairs * ceil_div(input.num_tokens, task_rows) < 4 * num_threads) {
-      task_rows = ceil_div(task_rows / 2, kRowStep) * kRowStep;
+      task_rows = ceil_div(task_rows / 2, LinearChoice::kRowStep) * LinearChoice::kRowStep;
     }
     const int64_t cuts = ceil_div(input.q->workspace_rows, task_rows);
     const int64_t row_tasks = ceil_div(input.num_tokens, kOutlierGroupRows) * cuts;
@@ -154,11 +152,8 @@ class PackedQuantized final : public CpuPackedWeight {
   }
 
   static constexpr int64_t kMostBlockBytes = 320;  // Q8_K has 292
-  static constexpr int64_t kRuleRunPairs = 64;
   static constexpr int64_t kFewestTaskRows = 48;
-  static constexpr int64_t kRowStep = LinearChoice::kRowStep;
   // Of the choices worth measuring.
-  static constexpr int32_t kMostRunPairs = 64;
   static constexpr int64_t kMostInRegisters = 128, kFewestInMemory = 8;
   static constexpr int64_t kMostLongRunRows = 128;
 

@@ -32,8 +32,7 @@ struct TaskArea {
 };
 
 // Immutable after packing. A product y = x W^T + bias, or y += ... (see LinearOutput), is cut into tasks that may run
-// in any order and on any thread; a row of y depends on its row of x alone. The tasks of all products of an op share
-// one loop, so that threads wait for each other once.
+// in any order and on any thread; a row of y depends on its row of x alone.
 class CpuPackedWeight : public PackedWeight {
  public:
   // kFloat32: products read x and x_tiles; otherwise they read q, quantized with this type.
@@ -42,9 +41,9 @@ class CpuPackedWeight : public PackedWeight {
   // task in [0, num_tasks) of the same arguments.
   virtual TaskArea task_area(int64_t task, const LinearInput& input, int num_threads,
                              const KernelTable& kernels) const = 0;
-  // Writes the task's area, of which y is the first element; thread in [0, num_threads).
-  virtual void run_task(int64_t task, int thread, const LinearInput& input, const LinearOutput& output, float* y,
-                        int num_threads, const KernelTable& kernels) const = 0;
+  // Writes a task's area, which is not empty and of which y is the first element; thread in [0, num_threads).
+  virtual void run_area(const TaskArea& area, int thread, const LinearInput& input, const LinearOutput& output,
+                        float* y, const KernelTable& kernels) const = 0;
   // What a table of choices may say about products with so many rows, besides the rule that holds without one. Empty:
   // there is nothing to choose.
   virtual std::vector<LinearChoice> choices(int64_t /*num_tokens*/, int /*num_threads*/) const { return {}; }

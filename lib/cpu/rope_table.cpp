@@ -18,11 +18,12 @@ RopeTable::Rows RopeTable::rows(const RopeStoreParams& params, ThreadPool& pool)
   }
   Entry& entry = entries_[next_];
   next_ = 1 - next_;
-  entry.positions.assign(params.positions, params.positions + num_tokens);
+  entry.positions.clear();  // names no rows until there is memory for all of them
   entry.inv_freq.assign(params.inv_freq, params.inv_freq + half);
   entry.attention_factor = params.attention_factor;
   entry.cosine.resize(static_cast<size_t>(num_tokens * half));
   entry.sine.resize(static_cast<size_t>(num_tokens * half));
+  entry.positions.assign(params.positions, params.positions + num_tokens);
   pool.run(num_tokens, [&](int64_t token, int) {
     for (int64_t i = 0; i < half; ++i) {
       const double angle = static_cast<double>(params.positions[token]) * static_cast<double>(params.inv_freq[i]);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/cpu_features.h"
+#include "cpu/linear_product.h"
 
 namespace headrace {
 namespace {
@@ -75,12 +76,8 @@ struct QuantizedInput {
 
 void run_product(const CpuPackedWeight& weight, const LinearInput& input, const LinearOutput& output, ThreadPool& pool,
                  const KernelTable& kernels) {
-  const int threads = pool.num_threads();
-  pool.run(weight.num_tasks(input, threads, kernels), [&](int64_t task, int thread) {
-    const TaskArea area = weight.task_area(task, input, threads, kernels);
-    if (area.empty()) return;
-    weight.run_task(task, thread, input, output, area.in(output), threads, kernels);
-  });
+  LinearProduct product{&weight, input, output};
+  run_products(std::span(&product, 1), pool, kernels);
 }
 
 TunerHooks TunerHooks::real() {
@@ -104,7 +101,7 @@ class Tuner::Measurement {
 
   // The baseline's bits.
   void compute_reference() {
-    const KernelTable& baseline = kernel_table(static_cast<int32_t>(Isa::kBaseline));
+    const KernelTable& baseline = kernel_table(static_cast<int32_t>(kWeakestIsa));
     QuantizedInput rows(x_, key_.rows, key_.in_features, key_.activations, tuner_.pool_, baseline);
     rows.input.choice = &kRule;
     reference_.resize(y_.size());

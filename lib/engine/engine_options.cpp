@@ -140,10 +140,8 @@ constexpr Option kOptions[] = {
      set_affinity},
     {{"engine.tuning", "text", "auto", "auto|off|path",
       "Measured choices of how products are computed, none of which changes a bit: auto takes the table shipped for "
-      "this "
-      "processor, if there is one; a path, the file that headrace tune wrote. One of another processor or instruction "
-      "set "
-      "is refused when a model is loaded."},
+      "this processor, if there is one; a path, the file that headrace tune wrote. One of another processor or "
+      "instruction set is refused when a model is loaded."},
      set_tuning},
     {{"engine.profile", "choice", "off", "off|ops|trace",
       "Measure the model's ops for headrace_model_describe_profile; trace also keeps each call, for "

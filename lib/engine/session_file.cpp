@@ -72,7 +72,7 @@ Result<SessionRecord> parse_record(const std::string& text, const std::string& n
   } catch (const nlohmann::json::exception& e) {
     return malformed(name, "the session's record cannot be read: {}", json_error_text(e.what()));
   }
-  if (record.num_cached < 0 || record.num_cached > static_cast<int64_t>(record.tokens.size())) {
+  if (record.num_cached > static_cast<int64_t>(record.tokens.size())) {
     return malformed(name, "values of {} tokens, but there are {}", record.num_cached, record.tokens.size());
   }
   return record;

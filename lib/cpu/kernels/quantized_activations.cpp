@@ -125,6 +125,22 @@ void write_outliers(const float* x, const int32_t* amax, int64_t stride, int64_t
   }
 }
 
+#if HEADRACE_VECTOR_BITS == 512
+// The blocks of a row that is a tile by itself; amax [blocks] gets the bits of their largest magnitudes.
+void quantize_row_alone(const float* x, int64_t blocks, uint8_t* tile, int32_t* amax) {
+  int64_t b = 0;
+  for (; b + kRowLanes <= blocks; b += kRowLanes) {
+    quantize_block_lanes(x + b * kQuantBlock, tile + b * kActivationBytes, amax + b);
+  }
+  for (; b < blocks; ++b) {
+    amax[b] = magnitude_bits(x + b * kQuantBlock);
+    float scale, inverse;
+    block_scales(amax + b, 1, &scale, &inverse);
+    write_block(block_codes(x + b * kQuantBlock, inverse), scale, {tile + b * kActivationBytes, 1, 0});
+  }
+}
+#endif
+
 }  // namespace
 
 void quantized_quantize_tile(const float* x, int64_t first_row, int32_t num_rows, const QuantizedPlane& first,
@@ -137,32 +153,20 @@ void quantized_quantize_tile(const float* x, int64_t first_row, int32_t num_rows
   records += first_row * per_row * kActivationBytes;
   index += first_row * per_row;
 #if HEADRACE_VECTOR_BITS == 512
-  if (num_rows > 2 && !second_tile) {
+  if (!second_tile) {
     int32_t* amax = (int32_t*)scratch;
-    for (int64_t b = 0; b < blocks; ++b) {
-      quantize_row_lanes(x + b * kQuantBlock, cols, num_rows, tile + b * block_bytes, amax + b * kRowLanes);
+    const int64_t stride = num_rows == 1 ? 1 : kRowLanes;
+    if (num_rows == 1) {
+      quantize_row_alone(x, blocks, tile, amax);
+    } else {
+      for (int64_t b = 0; b < blocks; ++b) {
+        quantize_row_lanes(x + b * kQuantBlock, cols, num_rows, tile + b * block_bytes, amax + b * kRowLanes);
+      }
     }
     for (int32_t r = 0; r < num_rows; ++r) {
-      write_outliers(x + r * cols, amax + r, kRowLanes, blocks, per_row, records + r * per_row * kActivationBytes,
+      write_outliers(x + r * cols, amax + r, stride, blocks, per_row, records + r * per_row * kActivationBytes,
                      index + r * per_row);
     }
-    return;
-  }
-#endif
-#if HEADRACE_VECTOR_BITS == 512
-  if (num_rows == 1 && !second_tile) {
-    int32_t* amax = (int32_t*)scratch;
-    int64_t b = 0;
-    for (; b + kRowLanes <= blocks; b += kRowLanes) {
-      quantize_block_lanes(x + b * kQuantBlock, tile + b * kActivationBytes, amax + b);
-    }
-    for (; b < blocks; ++b) {
-      amax[b] = magnitude_bits(x + b * kQuantBlock);
-      float scale, inverse;
-      block_scales(amax + b, 1, &scale, &inverse);
-      write_block(block_codes(x + b * kQuantBlock, inverse), scale, {tile + b * kActivationBytes, 1, 0});
-    }
-    write_outliers(x, amax, 1, blocks, per_row, records, index);
     return;
   }
 #endif

@@ -5,8 +5,8 @@
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 namespace {
 
-// Vectors of a tile: whole strips, so that every line of the weights is touched once. A row alone reads one strip after
-// the other, which memory likes better.
+// Vectors of a tile. Where a vector holds a strip every line of the weights is touched once, and a row alone reads one
+// strip after the other, which memory likes better.
 constexpr int tile_vectors(int rows) { return rows > 1 ? kMaxVectors : kLanes == kStripRows ? 1 : 2; }
 
 // An exact dot product does not care for the range of the codes.
@@ -29,30 +29,20 @@ __attribute__((noinline)) void chunk_tile(const Scratch& scratch, const uint8_t*
   }
 }
 
-// A plane's rows against a chunk, tile by tile, of which the first asks for later weights.
+// A plane's rows against a chunk, tile by tile. Of full tiles only the first asks for later weights.
 template <RecordFormat F>
 void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t* records, int64_t block,
                 int64_t blocks, const QuantizedPlane& plane, int shift, float* out) {
   for (int64_t row = 0; row < task.num_rows; row += plane.tile_rows, out += plane.tile_rows * kTaskColumns) {
     const int64_t left = task.num_rows - row, rows = left < plane.tile_rows ? left : plane.tile_rows;
     const uint8_t* from = plane.bytes + ((task.first_row + row) * task.blocks + block * rows) * kActivationBytes;
-    if (rows == kMaxRows) {
-      if (row == 0) {
-        chunk_tile<F, kMaxRows, true>(scratch, records, blocks, from, shift, out);
-      } else {
-        chunk_tile<F, kMaxRows, false>(scratch, records, blocks, from, shift, out);
+    with_rows(rows, [&](auto count) {
+      constexpr int R = decltype(count)::value;
+      if constexpr (R == kMaxRows) {
+        if (row > 0) return chunk_tile<F, R, false>(scratch, records, blocks, from, shift, out);
       }
-      continue;
-    }
-    switch (rows) {
-      case 1: chunk_tile<F, 1, true>(scratch, records, blocks, from, shift, out); break;
-      case 2: chunk_tile<F, 2, true>(scratch, records, blocks, from, shift, out); break;
-      case 3: chunk_tile<F, 3, true>(scratch, records, blocks, from, shift, out); break;
-#if HEADRACE_VECTOR_REGISTERS == 32
-      case 4: chunk_tile<F, 4, true>(scratch, records, blocks, from, shift, out); break;
-      case 5: chunk_tile<F, 5, true>(scratch, records, blocks, from, shift, out); break;
-#endif
-    }
+      chunk_tile<F, R, true>(scratch, records, blocks, from, shift, out);
+    });
   }
 }
 

@@ -13,16 +13,10 @@ void all_rows(const TileWeights<Groups>& weights, int64_t blocks, const Quantize
   for (int64_t row = 0; row < num_rows; row += plane.tile_rows) {
     const int64_t left = num_rows - row, rows = left < plane.tile_rows ? left : plane.tile_rows;
     const uint8_t* at = from + first_block * rows * kActivationBytes;
-    switch (rows) {
-      case 1: tile<V, 1, K, C>(weights, blocks, at, shift, out); break;
-      case 2: tile<V, 2, K, C>(weights, blocks, at, shift, out); break;
-      case 3: tile<V, 3, K, C>(weights, blocks, at, shift, out); break;
-#if HEADRACE_VECTOR_REGISTERS == 32
-      case 4: tile<V, 4, K, C>(weights, blocks, at, shift, out); break;
-      case 5: tile<V, 5, K, C>(weights, blocks, at, shift, out); break;
-#endif
-      default: tile<V, kMaxRows, K, C>(weights, blocks, at, shift, out);
-    }
+    with_rows(
+        rows, [&](auto count) __attribute__((always_inline)) {
+          tile<V, decltype(count)::value, K, C>(weights, blocks, at, shift, out);
+        });
     from += plane.tile_rows * plane.blocks * kActivationBytes;
     out += plane.tile_rows * kTaskColumns;
   }

@@ -13,6 +13,25 @@ namespace headrace::HEADRACE_ISA_NAMESPACE {
 constexpr int kMaxRows = kQuantizedTileRows;
 constexpr int kMaxVectors = kExactDot ? 2 : 1;
 
+template <int N>
+struct RowCount {
+  static constexpr int value = N;
+};
+// Calls function(RowCount<rows>()), for 1..kMaxRows rows.
+template <class Function>
+HEADRACE_INLINE void with_rows(int64_t rows, const Function& function) {
+  switch (rows) {
+    case 1: return function(RowCount<1>());
+    case 2: return function(RowCount<2>());
+    case 3: return function(RowCount<3>());
+#if HEADRACE_VECTOR_REGISTERS == 32
+    case 4: return function(RowCount<4>());
+    case 5: return function(RowCount<5>());
+#endif
+    default: return function(RowCount<kMaxRows>());
+  }
+}
+
 constexpr bool two_scales(ScaleKind kind) { return kind == ScaleKind::kTwo || kind == ScaleKind::kTwoMin; }
 constexpr bool has_minima(ScaleKind kind) { return kind == ScaleKind::kOneMin || kind == ScaleKind::kTwoMin; }
 
@@ -260,16 +279,10 @@ HEADRACE_INLINE void outlier_blocks(const QuantizedTask& task, const TileWeights
       }
       const uint8_t* at = bytes + entry * static_cast<int64_t>(kActivationBytes);
       const int64_t block = b - first_block;
-      switch (size) {
-        case 1: outlier_tile<V, 1, K, C>(weights, block, at, rows, shift); break;
-        case 2: outlier_tile<V, 2, K, C>(weights, block, at, rows, shift); break;
-        case 3: outlier_tile<V, 3, K, C>(weights, block, at, rows, shift); break;
-#if HEADRACE_VECTOR_REGISTERS == 32
-        case 4: outlier_tile<V, 4, K, C>(weights, block, at, rows, shift); break;
-        case 5: outlier_tile<V, 5, K, C>(weights, block, at, rows, shift); break;
-#endif
-        default: outlier_tile<V, kMaxRows, K, C>(weights, block, at, rows, shift);
-      }
+      with_rows(
+          size, [&](auto count) __attribute__((always_inline)) {
+            outlier_tile<V, decltype(count)::value, K, C>(weights, block, at, rows, shift);
+          });
     }
   }
 }

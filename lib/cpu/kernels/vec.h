@@ -18,11 +18,21 @@
 
 #include "cpu/kernels/isa.h"
 
+// Applies an expression in i to each part of a new V16.
+#define HEADRACE_EACH(expression)    \
+  V16 out_;                          \
+  HEADRACE_UNROLL                    \
+  for (int i = 0; i < kParts; ++i) { \
+    out_.v[i] = (expression);        \
+  }                                  \
+  return out_
+
 #if HEADRACE_NEON
 #include "cpu/kernels/vec_neon.h"
 #else
 #include "cpu/kernels/vec_x86.h"
 #endif
+#undef HEADRACE_EACH
 
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 

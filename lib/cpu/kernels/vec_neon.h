@@ -16,15 +16,6 @@ struct V16 {
   float32x4_t v[kParts];
 };
 
-// Applies an expression in i to each part of a new V16.
-#define HEADRACE_EACH(expression)    \
-  V16 out_;                          \
-  HEADRACE_UNROLL                    \
-  for (int i = 0; i < kParts; ++i) { \
-    out_.v[i] = (expression);        \
-  }                                  \
-  return out_
-
 HEADRACE_INLINE V16 zero() { HEADRACE_EACH(vdupq_n_f32(0.0f)); }
 HEADRACE_INLINE V16 set1(float x) { HEADRACE_EACH(vdupq_n_f32(x)); }
 HEADRACE_INLINE V16 load(const float* p) { HEADRACE_EACH(vld1q_f32(p + i * kWidth)); }
@@ -123,7 +114,5 @@ template <int kIndex>
 HEADRACE_INLINE int32_t four_codes(Codes16 codes) {
   return vgetq_lane_s32(vreinterpretq_s32_s8(codes), kIndex);
 }
-
-#undef HEADRACE_EACH
 
 }  // namespace headrace::HEADRACE_ISA_NAMESPACE

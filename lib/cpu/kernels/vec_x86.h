@@ -93,15 +93,6 @@ struct V16 {
   Part v[kParts];
 };
 
-// Applies an expression in i to each part of a new V16.
-#define HEADRACE_EACH(expression)    \
-  V16 out_;                          \
-  HEADRACE_UNROLL                    \
-  for (int i = 0; i < kParts; ++i) { \
-    out_.v[i] = (expression);        \
-  }                                  \
-  return out_
-
 HEADRACE_INLINE V16 zero() { HEADRACE_EACH(HEADRACE_PART(setzero)()); }
 HEADRACE_INLINE V16 set1(float x) { HEADRACE_EACH(HEADRACE_PART(set1)(x)); }
 HEADRACE_INLINE V16 load(const float* p) { HEADRACE_EACH(HEADRACE_PART(loadu)(p + i * kWidth)); }
@@ -277,7 +268,6 @@ HEADRACE_INLINE float reduce_max(V16 a) {
   return _mm_cvtss_f32(_mm_max_ss(quarter, _mm_movehdup_ps(quarter)));
 }
 
-#undef HEADRACE_EACH
 #undef HEADRACE_PART
 
 #endif  // HEADRACE_VECTOR_BITS

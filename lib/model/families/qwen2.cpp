@@ -45,11 +45,8 @@ Result<ModelSpec> read_qwen_gguf(const GgufReader& gguf) {
 
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"use_sliding_window", "sliding_window", "max_window_layers", "layer_types",
-                                         "attention_bias"};
-
 Result<ModelSpec> qwen2_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kQwenKeys));
   DenseDefaults defaults;
   defaults.max_position_embeddings = 32768;
   HEADRACE_RETURN_IF_ERROR(config.only("attention_bias", true));

@@ -7,11 +7,8 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"use_sliding_window", "sliding_window", "max_window_layers", "layer_types",
-                                         "attention_bias"};
-
 Result<ModelSpec> qwen3_from_config(const ConfigReader& config, const TensorFile&) {
-  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kQwenKeys));
   DenseDefaults defaults;
   defaults.max_position_embeddings = 32768;
   defaults.head_dim = 128;

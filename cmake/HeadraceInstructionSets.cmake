@@ -1,0 +1,12 @@
+# The instruction sets that kernels and probes are compiled for, weakest first, and the flags of each.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  set(HEADRACE_ISA_NAMES neon neon_dotprod)
+else()
+  set(HEADRACE_ISA_NAMES baseline avx2 avx_vnni avx512_vnni)
+endif()
+set(HEADRACE_ISA_FLAGS_baseline -march=x86-64-v2)
+set(HEADRACE_ISA_FLAGS_avx2 -march=x86-64-v3)
+set(HEADRACE_ISA_FLAGS_avx_vnni -march=x86-64-v3 -mavxvnni)
+set(HEADRACE_ISA_FLAGS_avx512_vnni -march=x86-64-v4 -mavx512vnni)
+set(HEADRACE_ISA_FLAGS_neon -march=armv8-a)
+set(HEADRACE_ISA_FLAGS_neon_dotprod -march=armv8.2-a+dotprod)
