@@ -10,7 +10,7 @@
 namespace headrace {
 
 struct LinearChoice {
-  static constexpr int32_t kRowStep = 12;  // a multiple of every instruction set's tile
+  static constexpr int32_t kRowStep = 12;  // a multiple of every instruction set's largest tile
   static constexpr int32_t kMostRunPairs = 64;
 
   Unpack unpack = Unpack::kByRows;

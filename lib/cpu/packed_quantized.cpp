@@ -105,7 +105,9 @@ class PackedQuantized final : public CpuPackedWeight {
   Plan plan(const LinearInput& input, int num_threads, const KernelTable& kernels) const {
     const LinearChoice& choice = choice_of(input);
     if (choice.is_rule()) return plan_by_rule(input, num_threads, kernels);
-    const int64_t task_rows = std::min<int64_t>(choice.task_rows, input.q->workspace_rows);
+    // A task begins where a tile does, and few rows have tiles of their own size.
+    const int64_t tile_rows = input.q->first.tile_rows;
+    const int64_t task_rows = std::min(ceil_div(choice.task_rows, tile_rows) * tile_rows, input.q->workspace_rows);
     const int64_t cuts = ceil_div(input.q->workspace_rows, task_rows);
     const int64_t row_tasks = ceil_div(input.num_tokens, kOutlierGroupRows) * cuts;
     return {choice.run_pairs, task_rows, cuts, row_tasks, ceil_div(num_pairs(), choice.run_pairs) * row_tasks};

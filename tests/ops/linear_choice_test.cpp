@@ -43,7 +43,7 @@ std::vector<LinearChoice> all_choices() {
   std::vector<LinearChoice> all = {LinearChoice()};
   for (const Unpack unpack : {Unpack::kRegisters, Unpack::kMemory}) {
     for (const int32_t run_pairs : {1, 3, LinearChoice::kMostRunPairs}) {
-      for (const int32_t task_rows : {12, 60, static_cast<int32_t>(kOutlierGroupRows)}) {
+      for (const int32_t task_rows : {12, 24, 60, static_cast<int32_t>(kOutlierGroupRows)}) {
         REQUIRE(LinearChoice{unpack, run_pairs, task_rows}.is_valid());
         all.push_back({unpack, run_pairs, task_rows});
       }
@@ -77,6 +77,13 @@ TEST_CASE("every choice has the same bits for every format") {
     const auto dtype = static_cast<DType>(i);
     if (!is_block_format(dtype)) continue;
     for (const int64_t rows : {1, 7, 50}) check(dtype, ActivationType::kInt8, rows, false);
+  }
+}
+
+TEST_CASE("every choice has the same bits where rows are shared out over tiles of other sizes") {
+  for (const int64_t rows : {13, 14, 15, 19, 20, 25}) {
+    check(DType::kQ4_K, ActivationType::kInt8, rows, false);
+    check(DType::kQ6_K, ActivationType::kInt16, rows, false);
   }
 }
 
