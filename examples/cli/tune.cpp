@@ -70,7 +70,8 @@ void tune(const TuneArguments& arguments) {
   std::string known;
   if (!arguments.output.empty()) {
     require_output(arguments.output, arguments.model.path);
-    if (std::filesystem::exists(arguments.output)) known = read_file(arguments.output);
+    // A device or a pipe has no table to extend.
+    if (std::filesystem::is_regular_file(arguments.output)) known = read_file(arguments.output);
   }
   const headrace::Model model = arguments.model.load();
   std::string text;

@@ -181,8 +181,9 @@ typedef struct headrace_tuning headrace_tuning;
 /* [any] Measures for at most about `seconds` (more than 0, at most 86400); forward passes of the model wait meanwhile, and
  * take turns with single measurements. table: what headrace_tuning_describe gave before, to be extended by what it does not
  * have, or empty; HEADRACE_UNSUPPORTED where it is of another processor or instruction set. progress (may be NULL) is called
- * between measurements, which take up to a few seconds each; a value other than 0 cancels. HEADRACE_UNSUPPORTED where a model has
- * nothing to choose. The loaded model stays as it is: models loaded with the option "engine.tuning" use the result. */
+ * between measurements, which take up to a few seconds each; a value other than 0 cancels. A model with nothing to choose
+ * gives a table without entries. The loaded model stays as it is: models loaded with the option "engine.tuning" use the
+ * result. */
 HEADRACE_API headrace_status headrace_tuning_create(const headrace_model* model, double seconds, const char* table,
                                                     size_t table_size, headrace_progress_callback progress, void* user,
                                                     headrace_tuning** tuning, headrace_error** error);

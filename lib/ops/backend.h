@@ -68,8 +68,9 @@ class Backend {
 
   virtual Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) = 0;
 
-  // Measures how products of these weights, which this backend packed, are computed best; kUnsupported where there is
-  // no choice. kMalformed and kUnsupported with "table" in the place for a known table that is none or another machine's.
+  // Measures how products of these weights, which this backend packed, are computed best; kUnsupported where a backend
+  // knows one way alone. kMalformed and kUnsupported with "table" in the place for a known table that is none or
+  // another machine's.
   virtual Result<std::unique_ptr<BackendTuner>> make_tuner(std::span<const PackedWeight* const> /*weights*/,
                                                            const TuneRequest& /*request*/) {
     return unsupported("", "the backend {} has nothing to tune", name());
