@@ -1,5 +1,6 @@
 #include "base/thread_pool.h"
 
+#include <algorithm>
 #include <string>
 #include <system_error>
 
@@ -21,6 +22,9 @@ void pause() {
 // shorter than the gap between two requests.
 constexpr int kSpins = 2000;
 
+// Of one loop over ranges: an index takes half a word.
+constexpr uint64_t kMostTasks = 0xffffffff;
+
 void bind(std::thread& thread, int processor) {
   const int error = bind_thread(thread.native_handle(), processor);
   if (error != 0) throw std::system_error(error, std::generic_category(), "processor " + std::to_string(processor));
@@ -28,7 +32,30 @@ void bind(std::thread& thread, int processor) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads, std::span<const int> processors) {
+int64_t ThreadPool::Range::take_first() {
+  uint64_t word = word_.load(std::memory_order_relaxed);
+  for (;;) {
+    const uint64_t begin = word >> 32, end = word & kMostTasks;
+    if (begin >= end) return -1;
+    if (word_.compare_exchange_weak(word, (begin + 1) << 32 | end, std::memory_order_acquire)) {
+      return static_cast<int64_t>(begin);
+    }
+  }
+}
+
+int64_t ThreadPool::Range::take_last() {
+  uint64_t word = word_.load(std::memory_order_relaxed);
+  for (;;) {
+    const uint64_t begin = word >> 32, end = word & kMostTasks;
+    if (begin >= end) return -1;
+    if (word_.compare_exchange_weak(word, begin << 32 | (end - 1), std::memory_order_acquire)) {
+      return static_cast<int64_t>(end - 1);
+    }
+  }
+}
+
+ThreadPool::ThreadPool(int num_threads, std::span<const int> processors)
+    : ranges_(static_cast<size_t>(std::max(1, num_threads))) {
   try {
     for (int thread = 1; thread < num_threads; ++thread) {
       workers_.emplace_back([this, thread] { work(thread); });
@@ -52,11 +79,24 @@ void ThreadPool::stop() {
 }
 
 void ThreadPool::run_erased(int64_t num_tasks, const void* task, Erased call) {
+  for (int64_t first = 0; first < num_tasks; first += kMostTasks) {
+    run_some(first, std::min<int64_t>(num_tasks - first, kMostTasks), task, call);
+  }
+}
+
+void ThreadPool::run_some(int64_t first, int64_t num_tasks, const void* task, Erased call) {
   task_ = task;
   call_ = call;
-  num_tasks_ = num_tasks;
+  first_ = first;
   unfinished_.store(num_tasks, std::memory_order_relaxed);
-  untaken_.store(num_tasks, std::memory_order_release);  // publishes the above to who takes a task
+  const auto tasks = static_cast<uint64_t>(num_tasks), threads = static_cast<uint64_t>(ranges_.size());
+  const uint64_t each = tasks / threads, more = tasks % threads;
+  uint64_t begin = 0;
+  for (uint64_t thread = 0; thread < threads; ++thread) {
+    const uint64_t end = begin + each + (thread < more ? 1 : 0);
+    ranges_[thread].set(begin, end);  // publishes the above to who takes a task
+    begin = end;
+  }
   generation_.fetch_add(1, std::memory_order_seq_cst);
   if (const int sleepers = sleepers_.load(std::memory_order_seq_cst); sleepers > 0) {
     std::lock_guard lock(mutex_);
@@ -78,12 +118,18 @@ void ThreadPool::run_erased(int64_t num_tasks, const void* task, Erased call) {
 
 void ThreadPool::take_tasks(int thread) {
   int64_t taken = 0;
-  for (;;) {
-    const int64_t untaken = untaken_.fetch_sub(1, std::memory_order_acquire);
-    if (untaken <= 0) break;
-    ++taken;  // from here on the loop cannot end before this thread says that it is done
-    call_(task_, num_tasks_ - untaken, thread);
-  }
+  // From the first task on the loop cannot end before this thread says that it is done.
+  const auto take_all = [&](size_t owner) {
+    const bool own = owner == static_cast<size_t>(thread);
+    for (;;) {
+      const int64_t index = own ? ranges_[owner].take_first() : ranges_[owner].take_last();
+      if (index < 0) return;
+      ++taken;
+      call_(task_, first_ + index, thread);
+    }
+  };
+  for (size_t owner = static_cast<size_t>(thread); owner < ranges_.size(); ++owner) take_all(owner);
+  for (size_t owner = 0; owner < static_cast<size_t>(thread); ++owner) take_all(owner);
   if (taken > 0) unfinished_.fetch_sub(taken, std::memory_order_release);
 }
 

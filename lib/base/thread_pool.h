@@ -28,8 +28,10 @@ class ThreadPool {
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls task(index, thread) for each index in [0, num_tasks), thread in [0, num_threads()); returns when all are
-  // done. Which thread runs which index is left to timing: a task's result must not depend on it. A worker that the system
-  // has not scheduled meanwhile is not waited for: it finds nothing left to do, or tasks of the loop that runs by then.
+  // done. Each thread goes through a range of neighbouring indices in order, and then takes what is left of the others'
+  // ranges from their ends. So which thread runs which index is left to timing: a task's result must not depend on it. A
+  // worker that the system has not scheduled meanwhile is not waited for: it finds nothing left to do, or tasks of the loop
+  // that runs by then.
   template <class Task>
   void run(int64_t num_tasks, const Task& task) {
     if (num_tasks <= 0) return;
@@ -44,19 +46,32 @@ class ThreadPool {
 
  private:
   using Erased = void (*)(const void* task, int64_t index, int thread);
+
+  // Indices [begin, end) that nobody has taken, in one word: begin in the upper half. Taking one subtracts nothing from a
+  // range that is empty, of whatever loop, as the next loop sets it anew.
+  class alignas(64) Range {
+   public:
+    void set(uint64_t begin, uint64_t end) { word_.store(begin << 32 | end, std::memory_order_release); }
+    // -1: none is left.
+    int64_t take_first();
+    int64_t take_last();
+
+   private:
+    std::atomic<uint64_t> word_{0};
+  };
+
   void run_erased(int64_t num_tasks, const void* task, Erased call);
+  void run_some(int64_t first, int64_t num_tasks, const void* task, Erased call);
   void work(int thread);
   void stop();
   void take_tasks(int thread);
 
+  std::vector<Range> ranges_;  // of each thread
   std::vector<std::thread> workers_;
   // Of the loop that runs. Read only by who has taken a task of it, whom run_erased waits for.
   const void* task_ = nullptr;
   Erased call_ = nullptr;
-  int64_t num_tasks_ = 0;
-  // Tasks not taken. Subtracting 1 takes one where there was one; else it takes nothing, of whatever loop, as the next loop
-  // sets the number anew.
-  alignas(64) std::atomic<int64_t> untaken_{0};
+  int64_t first_ = 0;
   alignas(64) std::atomic<int64_t> unfinished_{0};   // tasks
   alignas(64) std::atomic<uint64_t> generation_{0};  // loops so far: what workers look at to see a new one
   std::atomic<int> sleepers_{0};

@@ -24,11 +24,7 @@ void for_elements(ThreadPool& pool, int64_t num_elements, const Function& functi
 // GatedActivationParams for `count` elements.
 inline void activate(const KernelTable& kernels, Activation activation, float limit, const float* gate, const float* up,
                      int64_t count, float* out) {
-  if (activation == Activation::kClampedSwish) {
-    kernels.clamped_swish(limit, gate, up, count, out);
-  } else {
-    kernels.gated_activation(static_cast<int32_t>(activation), gate, up, count, out);
-  }
+  kernels.gated_activation({static_cast<int32_t>(activation), limit, 1, count, gate, count, up, count, out, count});
 }
 
 }  // namespace headrace

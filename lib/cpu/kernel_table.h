@@ -62,6 +62,19 @@ struct AttentionSplit {
   float* scratch;  // attention_scratch_floats(...)
 };
 
+// GatedActivationParams for num_rows rows of `count` elements; strides in floats. out may be gate.
+struct GatedRows {
+  int32_t activation;  // Activation
+  float limit;         // of kClampedSwish
+  int64_t num_rows, count;
+  const float* gate;
+  int64_t gate_stride;
+  const float* up;  // or null
+  int64_t up_stride;
+  float* out;
+  int64_t out_stride;
+};
+
 struct KernelTable {
   const char* name;
   int32_t float_tile_rows;          // most rows of one MatmulTile; x is packed in tiles of this many
@@ -78,10 +91,8 @@ struct KernelTable {
   // One group of LayerNormParams; bias may be null.
   void (*layer_norm_row)(const float* x, const float* weight, const float* bias, int64_t size, float eps, float* out);
 
-  // Elementwise, any count; up may be null.
-  void (*gated_activation)(int32_t activation, const float* gate, const float* up, int64_t count, float* out);
-  // Activation::kClampedSwish; up is there.
-  void (*clamped_swish)(float limit, const float* gate, const float* up, int64_t count, float* out);
+  // Elementwise, any count.
+  void (*gated_activation)(const GatedRows& rows);
   void (*add)(const float* x, int64_t count, float* out);
   void (*scale)(float factor, int64_t count, float* x);
   void (*softcap)(float cap, int64_t count, float* x);

@@ -77,10 +77,8 @@ void CpuLinear::run(const GatedLinearParams& p, ThreadPool& pool, const KernelTa
     float* const buffer = buffers + thread * most;
     gate.run_area(area, thread, gate_input, gate_output, y, kernels);
     up.run_area(area, thread, up_input, {p.up, p.up_bias, nullptr, area.num_columns, false}, buffer, kernels);
-    for (int64_t row = 0; row < area.num_rows; ++row) {
-      float* const gated = y + row * gate.rows();
-      activate(kernels, p.activation, p.limit, gated, buffer + row * area.num_columns, area.num_columns, gated);
-    }
+    kernels.gated_activation({static_cast<int32_t>(p.activation), p.limit, area.num_rows, area.num_columns, y,
+                              gate.rows(), buffer, area.num_columns, y, gate.rows()});
   });
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/elementwise.h"
+
 namespace headrace {
 namespace {
 
@@ -115,7 +117,6 @@ void run_decay_gates(const DecayGatesParams& p, ThreadPool& pool, const KernelTa
 
 void run_group_norm(const GroupNormParams& p, ThreadPool& pool, const KernelTable& kernels) {
   const int64_t width = p.groups * p.size;
-  const auto activation = static_cast<int32_t>(p.activation);
   pool.run(parts(p.num_tokens, kRowsPerTask), [&](int64_t task, int) {
     const int64_t end = std::min(p.num_tokens, (task + 1) * kRowsPerTask);
     for (int64_t row = task * kRowsPerTask; row < end; ++row) {
@@ -123,14 +124,14 @@ void run_group_norm(const GroupNormParams& p, ThreadPool& pool, const KernelTabl
       const float* gate = shifted(p.gate, row * p.gate_stride);
       float* out = p.out + row * p.out_stride;
       if (gate != nullptr && p.gate_first) {
-        kernels.gated_activation(activation, gate, x, width, out);
+        activate(kernels, p.activation, 0.0f, gate, x, width, out);
         x = out;
       }
       for (int64_t group = 0; group < p.groups; ++group) {
         kernels.rms_norm_row(x + group * p.size, p.weight + (p.group_weights ? group * p.size : 0), p.size, p.eps, 0.0f,
                              out + group * p.size);
       }
-      if (gate != nullptr && !p.gate_first) kernels.gated_activation(activation, gate, out, width, out);
+      if (gate != nullptr && !p.gate_first) activate(kernels, p.activation, 0.0f, gate, out, width, out);
     }
   });
 }

@@ -1,7 +1,8 @@
 // Speed of block-format linear layers: GMAC/s with 512 rows (prefill), GB/s of weights with one row (decode).
-//   linear_bench [--threads N] [--isa NAME] [--rows N] [--type NAME]... [--seconds S] [--small]
-// Each number is the best of several short runs, quantization of the activations included.
+//   linear_bench [--threads N] [--isa NAME] [--rows N] [--type NAME]... [--shape OUTxIN]... [--seconds S] [--cached]
+// Each number is of the median of many short runs, quantization of the activations included.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <random>
@@ -33,9 +34,9 @@ std::byte weight_byte(uint64_t offset) {
   return static_cast<std::byte>((mixed >> 56) & 0xbf);
 }
 
-double best_seconds(Backend& backend, const std::vector<std::unique_ptr<PackedWeight>>& weights, int64_t rows,
-                    const float* x, float* y, double seconds) {
-  double best = 1e30;
+double median_seconds(Backend& backend, const std::vector<std::unique_ptr<PackedWeight>>& weights, int64_t rows,
+                      const float* x, float* y, double seconds) {
+  std::vector<double> all;
   size_t next = 0;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   do {
@@ -48,9 +49,11 @@ double best_seconds(Backend& backend, const std::vector<std::unique_ptr<PackedWe
     params.outputs = std::span(&output, 1);
     const auto start = Clock::now();
     backend.linear(params);
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+    all.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   } while (Clock::now() < end);
-  return best;
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+  std::nth_element(all.begin(), middle, all.end());
+  return *middle;
 }
 
 }  // namespace
@@ -59,7 +62,8 @@ int main(int argc, char** argv) {
   int threads = usable_processors();
   double seconds = 0.15;
   int64_t many_rows = 512;
-  bool small = false;
+  bool cached = false;
+  std::vector<std::string> shape_names = {"1536x1536", "8960x1536", "1536x8960"};
   bool sixteen = false;
   std::string isa;
   std::vector<std::string> types = {"Q4_0", "Q4_1", "Q5_0",   "Q5_1",   "Q8_0",  "Q2_K",    "Q3_K", "Q4_K",
@@ -70,15 +74,26 @@ int main(int argc, char** argv) {
   app.add_option("--rows", many_rows);
   app.add_option("--type", types);
   app.add_option("--seconds", seconds);
-  app.add_flag("--small", small, "one shape");
+  app.add_option("--shape", shape_names, "out x in features");
+  app.add_flag("--cached", cached, "one copy of each weight: decoding reads a cache where it fits");
   app.add_flag("--int16", sixteen, "16-bit activations");
   CLI11_PARSE(app, argc, argv);
 
-  std::vector<Shape> shapes = {{1536, 1536}, {8960, 1536}, {1536, 8960}};
-  if (small) shapes = {{8960, 1536}};
+  std::vector<Shape> shapes;
+  int64_t most_in = 0, most_out = 0;
+  for (const std::string& name : shape_names) {
+    long long out = 0, in = 0;
+    if (std::sscanf(name.c_str(), "%lldx%lld", &out, &in) != 2 || out <= 0 || in <= 0) {
+      std::fprintf(stderr, "no shape: %s\n", name.c_str());
+      return 1;
+    }
+    shapes.push_back({out, in});
+    most_out = std::max<int64_t>(most_out, out);
+    most_in = std::max<int64_t>(most_in, in);
+  }
   std::mt19937 rng(1);
   std::normal_distribution<float> normal;
-  std::vector<float> x(static_cast<size_t>(many_rows) * 8960), y(static_cast<size_t>(many_rows) * 8960);
+  std::vector<float> x(static_cast<size_t>(many_rows * most_in)), y(static_cast<size_t>(many_rows * most_out));
   for (float& value : x) value = normal(rng);
 
   for (const Isa each : available_isas()) {
@@ -106,7 +121,7 @@ int main(int argc, char** argv) {
         // Enough copies that decoding reads memory, not a cache.
         std::vector<std::unique_ptr<PackedWeight>> weights;
         uint64_t bytes = 0;
-        while (bytes < (uint64_t{200} << 20)) {
+        while (bytes < (uint64_t{768} << 20)) {
           auto packed = backend.pack(source, options);
           if (!packed.ok()) {
             std::fprintf(stderr, "%s\n", packed.status().to_string().c_str());
@@ -114,10 +129,10 @@ int main(int argc, char** argv) {
           }
           bytes += (*packed)->bytes();
           weights.push_back(packed.take());
-          if (weights.size() == 24) break;
+          if (cached || weights.size() == 96) break;
         }
-        const double many = best_seconds(backend, weights, many_rows, x.data(), y.data(), seconds);
-        const double one = best_seconds(backend, weights, 1, x.data(), y.data(), seconds);
+        const double many = median_seconds(backend, weights, many_rows, x.data(), y.data(), seconds);
+        const double one = median_seconds(backend, weights, 1, x.data(), y.data(), seconds);
         std::printf("  [%5lld,%5lld] %7.1f GMAC/s %6.1f GB/s", static_cast<long long>(shape.out),
                     static_cast<long long>(shape.in),
                     static_cast<double>(many_rows * shape.out * shape.in) / many / 1e9,

@@ -46,44 +46,51 @@ struct Sigmoid {
   HEADRACE_INLINE V16 apply(V16 x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
 };
 
-struct ClampedSwish {
-  HEADRACE_INLINE V16 apply(V16 x) { return div(x, add(set1(1.0f), exp(mul(set1(-1.702f), x)))); }
-};
+template <class Function>
+HEADRACE_INLINE void map_rows(const GatedRows& rows, Function function) {
+  for (int64_t row = 0; row < rows.num_rows; ++row) {
+    const float* const gate = rows.gate + row * rows.gate_stride;
+    map_pairs(gate, rows.up ? rows.up + row * rows.up_stride : gate, rows.count, rows.out + row * rows.out_stride,
+              function);
+  }
+}
 
 template <class Kind>
-void gate(const float* gate_values, const float* up, int64_t count, float* out) {
-  if (up == nullptr) {
-    map_pairs(
-        gate_values, gate_values, count, out, [](V16 g, V16) __attribute__((always_inline)) { return Kind::apply(g); });
+void gate(const GatedRows& rows) {
+  if (!rows.up) {
+    map_rows(
+        rows, [](V16 g, V16) __attribute__((always_inline)) { return Kind::apply(g); });
     return;
   }
-  map_pairs(
-      gate_values, up, count, out, [](V16 g, V16 u) __attribute__((always_inline)) { return mul(Kind::apply(g), u); });
+  map_rows(
+      rows, [](V16 g, V16 u) __attribute__((always_inline)) { return mul(Kind::apply(g), u); });
+}
+
+// The comparisons keep NaN.
+void clamped_swish(const GatedRows& rows) {
+  const V16 high = set1(rows.limit), low = set1(-rows.limit), one = set1(1.0f);
+  map_rows(
+      rows, [=](V16 g, V16 u) __attribute__((always_inline)) {
+        const V16 cut_gate = select_less(high, g, high, g);
+        const V16 cut_up = select_less(u, low, low, select_less(high, u, high, u));
+        const V16 swish = div(cut_gate, add(one, exp(mul(set1(-1.702f), cut_gate))));
+        return mul(swish, add(cut_up, one));
+      });
 }
 
 }  // namespace
 
 // The numbers are those of Activation in tensor/op_params.h.
-void gated_activation(int32_t activation, const float* gate_values, const float* up, int64_t count, float* out) {
-  switch (activation) {
-    case 0: return gate<Silu>(gate_values, up, count, out);
-    case 1: return gate<GeluTanh>(gate_values, up, count, out);
-    case 2: return gate<GeluErf>(gate_values, up, count, out);
-    case 4: return gate<Relu2>(gate_values, up, count, out);
-    case 6: return gate<Sigmoid>(gate_values, up, count, out);
-    default: return gate<Relu>(gate_values, up, count, out);
+void gated_activation(const GatedRows& rows) {
+  switch (rows.activation) {
+    case 0: return gate<Silu>(rows);
+    case 1: return gate<GeluTanh>(rows);
+    case 2: return gate<GeluErf>(rows);
+    case 4: return gate<Relu2>(rows);
+    case 5: return clamped_swish(rows);
+    case 6: return gate<Sigmoid>(rows);
+    default: return gate<Relu>(rows);
   }
-}
-
-// The comparisons keep NaN.
-void clamped_swish(float limit, const float* gate_values, const float* up, int64_t count, float* out) {
-  const V16 high = set1(limit), low = set1(-limit), one = set1(1.0f);
-  map_pairs(
-      gate_values, up, count, out, [=](V16 g, V16 u) __attribute__((always_inline)) {
-        const V16 cut_gate = select_less(high, g, high, g);
-        const V16 cut_up = select_less(u, low, low, select_less(high, u, high, u));
-        return mul(ClampedSwish::apply(cut_gate), add(cut_up, one));
-      });
 }
 
 void add(const float* x, int64_t count, float* out) {

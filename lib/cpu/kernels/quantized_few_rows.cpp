@@ -5,10 +5,6 @@
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 namespace {
 
-// Vectors of a tile. Where a vector holds a strip every line of the weights is touched once, and a row alone reads one
-// strip after the other, which memory likes better.
-constexpr int tile_vectors(int rows) { return rows > 1 ? kMaxVectors : kLanes == kStripRows ? 1 : 2; }
-
 // An exact dot product does not care for the range of the codes.
 template <RecordFormat F>
 constexpr CodeKind code_kind() {
@@ -20,12 +16,12 @@ template <RecordFormat F, int R, bool kFetch>
 __attribute__((noinline)) void chunk_tile(const Scratch& scratch, const uint8_t* records, int64_t blocks,
                                           const uint8_t* activations, int shift, float* out) {
   using Format = PackedFormat<F>;
-  for (int64_t lane = 0; lane < kTaskColumns; lane += tile_vectors(R) * kLanes) {
+  for (int64_t lane = 0; lane < kTaskColumns; lane += kMaxVectors * kLanes) {
     const UnpackedStrip* strip = scratch.strips + lane / kStripRows;
     const int64_t inner = lane % kStripRows;
     const PackedGroups<F, kFetch> groups = {records + lane / kStripRows * Format::kRecordBytes + 4 * inner};
     const TileWeights<PackedGroups<F, kFetch>> weights = {groups, strip->scales + inner, strip->minima + inner};
-    tile<tile_vectors(R), R, Format::kScale, code_kind<F>()>(weights, blocks, activations, shift, out + lane);
+    tile<kMaxVectors, R, Format::kScale, code_kind<F>()>(weights, blocks, activations, shift, {out + lane});
   }
 }
 
@@ -46,17 +42,55 @@ void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t
   }
 }
 
+// A row alone takes the weights as they come, record by record and strip by strip: memory is the limit, and the
+// processor's own prefetching follows only reads that ascend.
+template <RecordFormat F>
+void one_row(const QuantizedTask& task, const Scratch& scratch) {
+  using Format = PackedFormat<F>;
+  constexpr ScaleKind K = Format::kScale;
+  constexpr CodeKind C = code_kind<F>();
+  constexpr int V = kLanes == kStripRows ? 1 : 2;
+  const int shift = offset_shift(*task.layout);
+  const uint8_t* record = task.pair;
+  const int64_t first_byte = task.first_row * task.blocks * kActivationBytes;
+  for (int64_t block = 0; block < task.blocks; block += Format::kRecordBlocks) {
+    const int64_t at = first_byte + block * kActivationBytes;
+    for (int strip = 0; strip < kTaskStrips; ++strip, record += Format::kRecordBytes) {
+      UnpackedStrip& unpacked = scratch.strips[strip];
+      for (int64_t line = 0; line < Format::kHeader; line += 64) fetch_ahead(record + line);
+      record_scales<F>(record, unpacked.scales, unpacked.minima);
+      for (int64_t lane = 0; lane < kStripRows; lane += V * kLanes) {
+        const float *scales = unpacked.scales + lane, *minima = unpacked.minima + lane;
+        const int64_t column = strip * kStripRows + lane;
+        const TileWeights<PackedGroups<F, true>> fetching = {{record + 4 * lane}, scales, minima};
+        const TileWeights<PackedGroups<F, false>> weights = {{record + 4 * lane}, scales, minima};
+        tile<V, 1, K, C>(fetching, Format::kRecordBlocks, task.first.bytes + at, shift, {scratch.first + column});
+        if (task.second.bytes) {
+          tile<V, 1, K, C>(weights, Format::kRecordBlocks, task.second.bytes + at, shift, {scratch.second + column});
+        } else {
+          outlier_blocks<V, K, C>(task, weights, block, Format::kRecordBlocks, shift, scratch.second + column);
+        }
+      }
+    }
+  }
+}
+
 template <RecordFormat F>
 void few_rows(const QuantizedTask& task, const Scratch& scratch) {
   using Format = PackedFormat<F>;
   constexpr ScaleKind K = Format::kScale;
-  constexpr int V = tile_vectors(kMaxRows);
+  constexpr int V = kMaxVectors;
   constexpr int64_t kScales = two_scales(K) ? 2 * kStripRows : kStripRows;  // of a block
   constexpr int64_t kPairBytes = kTaskStrips * Format::kRecordBytes;
   const int shift = offset_shift(*task.layout);
   const uint8_t* records = task.pair;
+  memset(scratch.first, 0, (size_t)(2 * task.num_rows + 1) * kTaskColumns * 4);
   if (task.starts) {
     for (int64_t line = 0; line < kAheadBytes; line += 64) fetch(records + line);
+  }
+  if (task.num_rows == 1) {
+    one_row<F>(task, scratch);
+    return write_outputs(task, scratch);
   }
   // Small chunks, so that reading the weights and multiplying overlap.
   for (int64_t block = 0; block < task.blocks; block += kMaxRecordBlocks) {
@@ -85,6 +119,7 @@ void few_rows(const QuantizedTask& task, const Scratch& scratch) {
     }
     records += blocks / Format::kRecordBlocks * kPairBytes;
   }
+  write_outputs(task, scratch);
 }
 
 }  // namespace

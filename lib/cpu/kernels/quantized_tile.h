@@ -59,9 +59,9 @@ struct TileWeights {
   const float* minima;
 };
 
-// Exact sums of products over kGroups groups of 4 k from kFirst on, offsets taken out.
-// activations: a block of kStride rows, moved to the first of R; minus: the field that holds minus the sum of its codes here.
-template <int V, int R, CodeKind C, bool kOffset, int kFirst, int kGroups, int kStride = R, class Groups>
+// Exact sums of products over kGroups groups of 4 k from kFirst on, offsets taken out. activations: a block of kStride
+// rows, moved to the first of R; minus: the field that holds minus the sum of its codes here.
+template <int V, int R, CodeKind C, bool kOffset, int kFirst, int kGroups, int kStride, class Groups>
 HEADRACE_INLINE void integer_sums(const Groups& groups, int64_t block, const uint8_t* activations, int minus, int shift,
                                   IntVec (*sums)[R]) {
   HEADRACE_UNROLL
@@ -119,115 +119,149 @@ HEADRACE_INLINE void integer_sums(const Groups& groups, int64_t block, const uin
 #endif
 }
 
-// add_block for two scales, of kRows rows from kFirstRow on.
-template <int V, int R, int kFirstRow, int kRows, ScaleKind K, CodeKind C, bool kOffset, class Groups>
-HEADRACE_INLINE void add_two_scales(const TileWeights<Groups>& weights, int64_t w, const uint8_t* activations,
-                                    int shift, FloatVec (*acc)[R]) {
-  activations += 4 * kFirstRow;
-  IntVec sums[V][kRows];
-  FloatVec low[V][kRows];
-  integer_sums<V, kRows, C, kOffset, 0, 4, R>(weights.groups, w, activations, kMinusLow, shift, sums);
-  HEADRACE_UNROLL
-  for (int v = 0; v < V; ++v) {
-    const FloatVec scale_w = float_load(weights.scales + lane_step(v, kStripFloats, 1) + 2 * w * kStripRows);
-    HEADRACE_UNROLL
-    for (int r = 0; r < kRows; ++r) low[v][r] = float_mul(scale_w, to_float(sums[v][r]));
-  }
-  integer_sums<V, kRows, C, kOffset, 4, 4, R>(weights.groups, w, activations, kMinusHigh, shift, sums);
-  HEADRACE_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    const FloatVec scale_a = float_set1(field_of<R, float>(activations, kScale, r));
-    HEADRACE_UNROLL
-    for (int v = 0; v < V; ++v) {
-      const FloatVec scale_w = float_load(weights.scales + lane_step(v, kStripFloats, 1) + (2 * w + 1) * kStripRows);
-      FloatVec& sum = acc[v][kFirstRow + r];
-      sum = float_fma(scale_a, float_fma(scale_w, to_float(sums[v][r]), low[v][r]), sum);
-    }
-  }
-  if constexpr (has_minima(K)) {
-    HEADRACE_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      HEADRACE_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        const FloatVec sum_a = float_set1(field_of<R, float>(activations, kLowSum + half, r));
-        HEADRACE_UNROLL
-        for (int v = 0; v < V; ++v) {
-          const FloatVec min = float_load(weights.minima + lane_step(v, kStripFloats, 1) + (2 * w + half) * kStripRows);
-          FloatVec& sum = acc[v][kFirstRow + r];
-          sum = float_fma(min, sum_a, sum);
-        }
-      }
-    }
-  }
+// Rows of a tile of R that are computed together. Formats with two scales have two sums of each, which must fit into the
+// registers beside the accumulators.
+template <int V, int R, ScaleKind K>
+constexpr int rows_together() {
+  return two_scales(K) && V * R > kMostTwoScaleSums ? R / 2 : R;
 }
 
-// Adds weight block w times a block of R rows of activations: the arithmetic that quantized_kernels.h states.
-template <int V, int R, ScaleKind K, CodeKind C, class Groups>
+// Adds weight block w times R rows of a block of kStride rows of activations, moved to the first of them: the arithmetic
+// that quantized_kernels.h states.
+template <int V, int R, int kStride, ScaleKind K, CodeKind C, class Groups>
 HEADRACE_INLINE void add_block(const TileWeights<Groups>& weights, int64_t w, const uint8_t* activations, int shift,
                                FloatVec (*acc)[R]) {
   constexpr bool kOffset = !has_minima(K) && (kExactDot || C != CodeKind::kSigned8);
-  const float* scales = weights.scales;
-  const float* minima = weights.minima;
+  constexpr int kScales = two_scales(K) ? 2 : 1;
+  const auto scale_of = [&](const float* values, int v, int part) __attribute__((always_inline)) {
+    return float_load(values + lane_step(v, kStripFloats, 1) + (kScales * w + part) * kStripRows);
+  };
   IntVec sums[V][R];
-  if constexpr (!two_scales(K)) {
-    integer_sums<V, R, C, kOffset, 0, 8>(weights.groups, w, activations, kMinusSum, shift, sums);
+  integer_sums<V, R, C, kOffset, 0, 8 / kScales, kStride>(weights.groups, w, activations,
+                                                          two_scales(K) ? kMinusLow : kMinusSum, shift, sums);
+  FloatVec products[V][R];
+  HEADRACE_UNROLL
+  for (int v = 0; v < V; ++v) {
+    const FloatVec scale = scale_of(weights.scales, v, 0);
     HEADRACE_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const FloatVec scale_a = float_set1(field_of<R, float>(activations, kScale, r));
+    for (int r = 0; r < R; ++r) products[v][r] = float_mul(scale, to_float(sums[v][r]));
+  }
+  if constexpr (two_scales(K)) {
+    integer_sums<V, R, C, kOffset, 4, 4, kStride>(weights.groups, w, activations, kMinusHigh, shift, sums);
+    HEADRACE_UNROLL
+    for (int v = 0; v < V; ++v) {
+      const FloatVec scale = scale_of(weights.scales, v, 1);
       HEADRACE_UNROLL
-      for (int v = 0; v < V; ++v) {
-        const FloatVec scale_w = float_load(scales + lane_step(v, kStripFloats, 1) + w * kStripRows);
-        acc[v][r] = float_fma(scale_a, float_mul(scale_w, to_float(sums[v][r])), acc[v][r]);
-      }
+      for (int r = 0; r < R; ++r) products[v][r] = float_fma(scale, to_float(sums[v][r]), products[v][r]);
     }
-    if constexpr (has_minima(K)) {
+  }
+  HEADRACE_UNROLL
+  for (int r = 0; r < R; ++r) {
+    const FloatVec scale_a = float_set1(field_of<kStride, float>(activations, kScale, r));
+    HEADRACE_UNROLL
+    for (int v = 0; v < V; ++v) acc[v][r] = float_fma(scale_a, products[v][r], acc[v][r]);
+  }
+  if constexpr (has_minima(K)) {
+    HEADRACE_UNROLL
+    for (int part = 0; part < kScales; ++part) {
       HEADRACE_UNROLL
       for (int r = 0; r < R; ++r) {
-        const FloatVec sum_a = float_set1(field_of<R, float>(activations, kSum, r));
+        const int field = two_scales(K) ? kLowSum + part : kSum;
+        const FloatVec sum_a = float_set1(field_of<kStride, float>(activations, field, r));
         HEADRACE_UNROLL
         for (int v = 0; v < V; ++v) {
-          acc[v][r] = float_fma(float_load(minima + lane_step(v, kStripFloats, 1) + w * kStripRows), sum_a, acc[v][r]);
+          acc[v][r] = float_fma(scale_of(weights.minima, v, part), sum_a, acc[v][r]);
         }
       }
     }
-  } else if constexpr (V * R > kMostTwoScaleSums) {
-    // Sums of both halves of the block at once would not fit into the registers: one half of the rows, then the other.
-    add_two_scales<V, R, 0, R / 2, K, C, kOffset>(weights, w, activations, shift, acc);
-    add_two_scales<V, R, R / 2, R - R / 2, K, C, kOffset>(weights, w, activations, shift, acc);
-  } else {
-    add_two_scales<V, R, 0, R, K, C, kOffset>(weights, w, activations, shift, acc);
+  }
+}
+
+// The tasks' columns cut each row of y into short pieces on pages of their own: worth asking for ahead.
+HEADRACE_INLINE void fetch_output(const float* y, int64_t columns) {
+  __builtin_prefetch(y, 1);
+  __builtin_prefetch(y + columns - 1, 1);
+}
+
+// Where a tile's sums come from and go to; pointers are of its first row and lane.
+struct TileSums {
+  float* sums;                    // [R][kTaskColumns]
+  bool begins = false;            // with zeros, not with what is in sums
+  const float* second = nullptr;  // [R][kTaskColumns] what is added in the end; null: the sums go back to `sums`
+  const float* bias = nullptr;
+  float* y = nullptr;  // with second: rows y_stride apart, of kTaskColumns columns
+  int64_t y_stride = 0;
+  bool accumulate = false;
+
+  HEADRACE_INLINE_MEMBER TileSums at(int64_t row, int64_t lane) const {
+    const int64_t offset = row * kTaskColumns + lane;
+    return {sums + offset,
+            begins,
+            second ? second + offset : nullptr,
+            bias ? bias + lane : nullptr,
+            y + row * y_stride + lane,
+            y_stride,
+            accumulate};
+  }
+};
+
+template <int V, int R>
+HEADRACE_INLINE void load_acc(const TileSums& from, FloatVec (*acc)[R]) {
+  if (from.second) {
+    HEADRACE_UNROLL
+    for (int r = 0; r < R; ++r) fetch_output(from.y + r * from.y_stride, V * kLanes);
+  }
+  HEADRACE_UNROLL
+  for (int v = 0; v < V; ++v) {
+    HEADRACE_UNROLL
+    for (int r = 0; r < R; ++r) {
+      acc[v][r] = from.begins ? float_set1(0.0f) : float_load(from.sums + r * kTaskColumns + v * kLanes);
+    }
   }
 }
 
 template <int V, int R>
-HEADRACE_INLINE void load_acc(const float* from, FloatVec (*acc)[R]) {
+HEADRACE_INLINE void store_acc(const FloatVec (*acc)[R], const TileSums& to) {
   HEADRACE_UNROLL
   for (int v = 0; v < V; ++v) {
     HEADRACE_UNROLL
-    for (int r = 0; r < R; ++r) acc[v][r] = float_load(from + r * kTaskColumns + v * kLanes);
+    for (int r = 0; r < R; ++r) {
+      const int64_t offset = r * kTaskColumns + v * kLanes;
+      if (!to.second) {
+        float_store(to.sums + offset, acc[v][r]);
+        continue;
+      }
+      float* const y = to.y + r * to.y_stride + v * kLanes;
+      FloatVec sum = float_add(acc[v][r], float_load(to.second + offset));
+      if (to.bias) sum = float_add(sum, float_load(to.bias + v * kLanes));
+      if (to.accumulate) sum = float_add(float_load(y), sum);
+      float_store(y, sum);
+    }
   }
 }
 
-template <int V, int R>
-HEADRACE_INLINE void store_acc(const FloatVec (*acc)[R], float* to) {
-  HEADRACE_UNROLL
-  for (int v = 0; v < V; ++v) {
-    HEADRACE_UNROLL
-    for (int r = 0; r < R; ++r) float_store(to + r * kTaskColumns + v * kLanes, acc[v][r]);
+// Adds `blocks` blocks of R rows of a tile of kStride to the sums.
+template <int V, int R, int kStride, ScaleKind K, CodeKind C, class Groups>
+HEADRACE_INLINE void rows_of_tile(const TileWeights<Groups>& weights, int64_t blocks, const uint8_t* activations,
+                                  int shift, const TileSums& sums) {
+  FloatVec acc[V][R];
+  load_acc<V, R>(sums, acc);
+  for (int64_t b = 0; b < blocks; ++b) {
+    add_block<V, R, kStride, K, C>(weights, b, activations, shift, acc);
+    activations += kStride * kActivationBytes;
   }
+  store_acc<V, R>(acc, sums);
 }
 
-// out [R][kTaskColumns] += `blocks` blocks of a tile of R rows.
+// Adds `blocks` blocks of a tile of R rows to the sums.
 template <int V, int R, ScaleKind K, CodeKind C, class Groups>
 HEADRACE_INLINE void tile(const TileWeights<Groups>& weights, int64_t blocks, const uint8_t* activations, int shift,
-                          float* out) {
-  FloatVec acc[V][R];
-  load_acc<V, R>(out, acc);
-  for (int64_t b = 0; b < blocks; ++b) {
-    add_block<V, R, K, C>(weights, b, activations, shift, acc);
-    activations += R * kActivationBytes;
+                          const TileSums& sums) {
+  constexpr int kFirst = rows_together<V, R, K>(), kRest = R - kFirst;
+  rows_of_tile<V, kFirst, R, K, C>(weights, blocks, activations, shift, sums);
+  if constexpr (kRest > 0) {
+    rows_of_tile<V, kRest, R, K, C>(weights, blocks, activations + 4 * kFirst, shift, sums.at(kFirst, 0));
   }
-  store_acc<V, R>(acc, out);
 }
 
 struct Scratch {
@@ -236,9 +270,9 @@ struct Scratch {
   float* second;          // [rows + 1][kTaskColumns]: the last takes what belongs to other tasks
 };
 
-// One tile of entries of a block: rows[i] is the row of entry i within the task.
-template <int V, int R, ScaleKind K, CodeKind C, class Groups>
-HEADRACE_INLINE void outlier_tile(const TileWeights<Groups>& weights, int64_t block, const uint8_t* activations,
+// R entries of a block's tile of kStride: rows[i] is where the sums of entry i are.
+template <int V, int R, int kStride, ScaleKind K, CodeKind C, class Groups>
+HEADRACE_INLINE void outlier_rows(const TileWeights<Groups>& weights, int64_t block, const uint8_t* activations,
                                   float* const* rows, int shift) {
   FloatVec acc[V][R];
   HEADRACE_UNROLL
@@ -246,11 +280,21 @@ HEADRACE_INLINE void outlier_tile(const TileWeights<Groups>& weights, int64_t bl
     HEADRACE_UNROLL
     for (int v = 0; v < V; ++v) acc[v][r] = float_load(rows[r] + v * kLanes);
   }
-  add_block<V, R, K, C>(weights, block, activations, shift, acc);
+  add_block<V, R, kStride, K, C>(weights, block, activations, shift, acc);
   HEADRACE_UNROLL
   for (int r = 0; r < R; ++r) {
     HEADRACE_UNROLL
     for (int v = 0; v < V; ++v) float_store(rows[r] + v * kLanes, acc[v][r]);
+  }
+}
+
+template <int V, int R, ScaleKind K, CodeKind C, class Groups>
+HEADRACE_INLINE void outlier_tile(const TileWeights<Groups>& weights, int64_t block, const uint8_t* activations,
+                                  float* const* rows, int shift) {
+  constexpr int kFirst = rows_together<V, R, K>(), kRest = R - kFirst;
+  outlier_rows<V, kFirst, R, K, C>(weights, block, activations, rows, shift);
+  if constexpr (kRest > 0) {
+    outlier_rows<V, kRest, R, K, C>(weights, block, activations + 4 * kFirst, rows + kFirst, shift);
   }
 }
 
@@ -287,13 +331,9 @@ HEADRACE_INLINE void outlier_blocks(const QuantizedTask& task, const TileWeights
   }
 }
 
-// The tasks' columns cut each row of y into short pieces on pages of their own: worth asking for ahead.
 constexpr int64_t kOutputsAhead = 12;
 HEADRACE_INLINE void fetch_output(const QuantizedTask& task, int64_t row) {
-  if (row >= task.num_rows) return;
-  const float* y = task.y + row * task.y_stride;
-  __builtin_prefetch(y, 1);
-  __builtin_prefetch(y + task.num_columns - 1, 1);
+  if (row < task.num_rows) fetch_output(task.y + row * task.y_stride, task.num_columns);
 }
 
 HEADRACE_INLINE void write_outputs(const QuantizedTask& task, const Scratch& scratch) {

@@ -127,12 +127,9 @@ template <RecordFormat F>
 void unpack_all(const QuantizedLayout& layout, const uint8_t* record, int64_t num_records, UnpackedStrip* out) {
   const int64_t scales_per_block =
       layout.scale_kind == ScaleKind::kTwo || layout.scale_kind == ScaleKind::kTwoMin ? 2 * kStripRows : kStripRows;
-  // The next chunk is asked for while this one is unpacked and multiplied.
-  const int64_t chunk_bytes = num_records * kTaskStrips * layout.record_bytes;
   for (int64_t n = 0; n < num_records; ++n) {
     const int64_t b = n * layout.record_blocks;
     const uint8_t* r = record + n * kTaskStrips * layout.record_bytes;
-    for (int64_t line = 0; line < layout.record_bytes; line += 64) fetch(r + chunk_bytes + line);
     record_scales<F>(r, out->scales + b * scales_per_block, out->minima + b * scales_per_block);
     record_codes<F>(r, out->codes + b * kBlockCodes);
   }

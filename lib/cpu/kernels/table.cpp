@@ -18,7 +18,6 @@ const KernelTable kKernelTable = {
     rms_norm_row,
     layer_norm_row,
     gated_activation,
-    clamped_swish,
     add,
     scale,
     softcap,
