@@ -17,7 +17,7 @@
 namespace headrace {
 
 // Raised when kernels or layouts change so that what was measured before says nothing any more.
-constexpr int32_t kTunedKernels = 1;
+constexpr int32_t kTunedKernels = 2;
 
 // What a table was measured with.
 struct TuningTarget {
