@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -289,6 +290,25 @@ class Commands(WithModel):
             self.assert_fails(*command, *output, "--tokens-file", self.write("bad.json", text), says="bad.json: is not")
         self.assert_fails(*command, "--tokens", "5", "-o", self.path("no/where"), says=self.path("no/where"))
         self.assert_wrong_usage(*command, *output, says="required")
+
+    def test_packed_cache(self):
+        cache = self.path("packed")
+        command = ("run", "-m", self.model, "-p", "hello", "-n", "4")
+        cached = (*command, "--set", "model.packed_cache=" + cache)
+        expected = run(*command).stdout
+        self.assertEqual([run(*cached).stdout for _ in range(2)], [expected] * 2)
+        with open(cache, "rb") as file:
+            good = file.read()
+        with open(cache, "wb") as file:
+            file.write(good[:-1])
+        result = subprocess.run([CLI, *cached], capture_output=True, text=True, timeout=120)
+        self.assertEqual((result.returncode, result.stdout), (0, expected))
+        self.assertRegex(result.stderr, r"\Aheadrace: warning: [^\n]*" + re.escape(cache) + r"[^\n]*\n\Z")
+        with open(cache, "rb") as file:
+            self.assertEqual(file.read(), good)
+        arguments = ("--prompt-tokens", "16", "--gen-tokens", "8", "--repeats", "1", "-t", "1", "--rates-only")
+        run("bench", "-m", self.model, *arguments, "--set", "model.packed_cache=auto")
+        self.assertTrue(os.path.exists(os.path.join(self.model, "model.safetensors.packed")))
 
     def test_bench(self):
         arguments = ("--prompt-tokens", "16", "--gen-tokens", "8", "--repeats", "1", "-t", "1")
