@@ -110,10 +110,8 @@ TEST_CASE("a model with packed weights in a file survives each allocation that f
   headrace::Model::load(capi_test::tiny_path(), options);
   const std::string whole = capi_test::read_file(cache);
   REQUIRE(!whole.empty());
-  const std::string damaged = whole.substr(0, whole.size() - 64);
   fail_loading(capi_test::tiny_path(), options);  // mapped
   fail_loading(capi_test::tiny_path(), options, [&] { std::filesystem::remove(cache); });
-  fail_loading(capi_test::tiny_path(), options, [&] { capi_test::write_file(cache, damaged); });
   headrace::Model::load(capi_test::tiny_path(), options);
   CHECK(capi_test::read_file(cache) == whole);
   // What was being written when an allocation failed is gone.
