@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -31,6 +32,11 @@ CLI::Validator whole_number(T least, T most) {
   return CLI::Validator(check, "");
 }
 
+void print_warning(void*, int32_t level, const char*, const char* line) {
+  constexpr int32_t kWarning = 2;
+  if (level >= kWarning) std::fprintf(stderr, "headrace: warning: %s\n", line);
+}
+
 }  // namespace
 
 void ModelArguments::add_to(CLI::App& command) {
@@ -44,6 +50,7 @@ void ModelArguments::add_to(CLI::App& command) {
 
 headrace::Options ModelArguments::options(std::initializer_list<std::string_view> own) const {
   headrace::Options options;
+  options.set_log(print_warning, nullptr);
   if (threads > 0) options.set("engine.threads", std::to_string(threads));
   if (!isa.empty()) options.set("engine.isa", isa);
   if (!kv_dtype.empty()) options.set("kv.dtype", kv_dtype);

@@ -87,7 +87,11 @@ void draw_axes(std::string& out, const LineChart& chart, const Scale& scale) {
   for (const ChartLine& line : chart.lines) {
     for (const auto& point : line.points) marks.insert(point.first);
   }
+  constexpr double kMarkWidth = 40;
+  double free_from = 0;  // a mark that would lie on the one before it is left out
   for (const double mark : marks) {
+    if (scale.x(mark) < free_from) continue;
+    free_from = scale.x(mark) + kMarkWidth;
     append(out, "<text x=\"%.1f\" y=\"%g\" text-anchor=\"middle\">%g</text>\n", scale.x(mark), kTop + kPlotHeight + 18,
            mark);
   }
@@ -106,6 +110,7 @@ void draw_line(std::string& out, const ChartLine& line, const Scale& scale, size
   for (const auto& [x, y] : line.points) {
     append(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", scale.x(x), scale.y(y), stroke.c_str());
   }
+  if (line.label.empty()) return;
   const double y = kTop + 10 + 18 * static_cast<double>(index);
   append(out, "<line x1=\"%g\" y1=\"%g\" x2=\"%g\" y2=\"%g\" stroke-width=\"2\" stroke=\"%s\"/>\n",
          kLeft + kPlotWidth + 14, y, kLeft + kPlotWidth + 34, y, stroke.c_str());

@@ -8,7 +8,7 @@
 namespace cli {
 
 struct ChartLine {
-  std::string label;
+  std::string label;                              // empty: no line of the legend
   std::vector<std::pair<double, double>> points;  // x > 0, y >= 0, in the order of x
 };
 

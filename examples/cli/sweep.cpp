@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <stdexcept>
 
 #include "bench_workload.h"
@@ -54,12 +55,11 @@ headrace::Options options_for(const ModelArguments& model_arguments, int64_t tok
   return options;
 }
 
-// Decode rates of this context, for each batch of which no more than `most` sequences fit.
+// Decode rates of this context, for each batch of at most `most` sequences.
 void sweep_batches(const SweepArguments& arguments, const headrace::Model& model, const ModelArguments& model_arguments,
-                   const std::string& saved, int context, int64_t most, ProgressBar& bar,
+                   const std::string& saved, int context, int most, ProgressBar& bar,
                    const std::function<void(int batch, double rate)>& found) {
-  const int largest =
-      static_cast<int>(std::min<int64_t>(most, *std::max_element(arguments.batches.begin(), arguments.batches.end())));
+  const int largest = std::min(most, arguments.batches.back());
   const int64_t tokens = static_cast<int64_t>(largest) * (context + arguments.gen_tokens + kSlack);
   const headrace::Options options = options_for(model_arguments, tokens, largest);
   const headrace::KVCache cache(model, options);
@@ -86,20 +86,73 @@ void sweep_batches(const SweepArguments& arguments, const headrace::Model& model
   }
 }
 
+void sort_unique(std::vector<int>& numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+}
+
+// Those measured, ascending.
+std::vector<int> batches_of(const nlohmann::ordered_json& sweep) {
+  std::vector<int> batches;
+  for (const auto& cell : sweep.at("decode")) batches.push_back(cell.at("batch"));
+  sort_unique(batches);
+  return batches;
+}
+
+std::optional<double> decode_rate_of(const nlohmann::ordered_json& sweep, int context, int batch) {
+  for (const auto& cell : sweep.at("decode")) {
+    if (cell.at("context") == context && cell.at("batch") == batch) return cell.at("tokens_per_second").get<double>();
+  }
+  return std::nullopt;
+}
+
+// Ascending; those beyond `most` become `most`, which is said in `left_out`.
+std::vector<int> contexts_within(std::vector<int> contexts, int most, int room, nlohmann::ordered_json& left_out) {
+  for (int& context : contexts) {
+    if (context <= most) continue;
+    left_out.push_back("context " + std::to_string(context) + " is measured at " + std::to_string(most) +
+                       ": the model has " + std::to_string(most + room) + " positions, " + std::to_string(room) +
+                       " of them for the tokens generated");
+    context = most;
+  }
+  sort_unique(contexts);
+  return contexts;
+}
+
+std::string gigabytes(double bytes) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.3g GB", bytes / 1e9);
+  return text;
+}
+
 }  // namespace
 
-nlohmann::ordered_json run_sweep(const SweepArguments& arguments, const headrace::Model& model,
+nlohmann::ordered_json run_sweep(const SweepArguments& given, const headrace::Model& model,
                                  const ModelArguments& model_arguments) {
   const auto description = nlohmann::ordered_json::parse(model.describe());
   const std::string kv_dtype = model_arguments.kv_dtype.empty() ? "f16" : model_arguments.kv_dtype;
   const double token_bytes = description.at("kv_bytes_per_token").at(kv_dtype);
-  const double memory = arguments.memory_gb > 0 ? arguments.memory_gb * 1e9 : available_bytes() / 2;
-  std::vector<int> contexts = arguments.contexts;
-  std::sort(contexts.begin(), contexts.end());
+  const double memory = given.memory_gb > 0 ? given.memory_gb * 1e9 : available_bytes() / 2;
+  SweepArguments arguments = given;
+  sort_unique(arguments.batches);
+  nlohmann::ordered_json left_out = nlohmann::ordered_json::array();
+  const int room = arguments.gen_tokens + 1;
+  const auto most_positions = static_cast<int>(std::min<int64_t>(model.info().max_position_embeddings, INT32_MAX));
+  if (most_positions <= room) {
+    throw headrace::Error(HEADRACE_INVALID_ARGUMENT,
+                          "the model has " + std::to_string(most_positions) + " positions, too few for a sweep",
+                          "--sweep");
+  }
+  const int max_context = most_positions - room;
+  std::vector<int> contexts = contexts_within(arguments.contexts, max_context, room, left_out);
   // The prompt's own keys and values stay beside those of the sequences.
   std::erase_if(contexts, [&](int context) {
-    return context + arguments.gen_tokens + kSlack > model.info().max_position_embeddings ||
-           token_bytes * (2.0 * context + arguments.gen_tokens + 2 * kSlack) > memory;
+    const double needed = token_bytes * (2.0 * context + arguments.gen_tokens + 2 * kSlack);
+    if (needed > memory) {
+      left_out.push_back("context " + std::to_string(context) + " is left out: keys and values of the prompt and one " +
+                         "sequence take " + gigabytes(needed) + " of " + gigabytes(memory));
+    }
+    return needed > memory;
   });
   nlohmann::ordered_json prefill = nlohmann::ordered_json::array(), decode = prefill;
   if (!contexts.empty()) {
@@ -122,29 +175,30 @@ nlohmann::ordered_json run_sweep(const SweepArguments& arguments, const headrace
       prefill.push_back({{"context", context}, {"tokens_per_second", context / seconds}});
       prompt.save(file.path());
       const double left = memory - token_bytes * (context + kSlack);
-      const auto most = static_cast<int64_t>(left / (token_bytes * (context + arguments.gen_tokens + kSlack)));
+      const double sequence_bytes =
+          token_bytes * (context + arguments.gen_tokens + kSlack);  // 0: a state is all it has
+      const int largest = arguments.batches.back();
+      const bool all_fit = sequence_bytes * largest <= left;
+      const int most = all_fit ? largest : static_cast<int>(left / sequence_bytes);
       sweep_batches(arguments, model, model_arguments, file.path(), context, most, bar, [&](int batch, double rate) {
         decode.push_back({{"context", context}, {"batch", batch}, {"tokens_per_second", rate}});
       });
+      if (!all_fit) {
+        left_out.push_back("context " + std::to_string(context) + " is measured with up to " + std::to_string(most) +
+                           " sequences: the keys and values of more exceed " + gigabytes(memory));
+      }
     }
   }
-  return {{"gen_tokens", arguments.gen_tokens},
-          {"cache_memory_bytes", memory},
-          {"prefill", std::move(prefill)},
-          {"decode", std::move(decode)}};
+  return {{"gen_tokens", arguments.gen_tokens}, {"max_context", max_context},  {"cache_memory_bytes", memory},
+          {"prefill", std::move(prefill)},      {"decode", std::move(decode)}, {"left_out", std::move(left_out)}};
 }
 
 std::string sweep_table(const nlohmann::ordered_json& sweep) {
-  std::vector<int> batches;
-  for (const auto& cell : sweep.at("decode")) {
-    const int batch = cell.at("batch");
-    if (std::find(batches.begin(), batches.end(), batch) == batches.end()) batches.push_back(batch);
-  }
-  std::sort(batches.begin(), batches.end());
+  const std::vector<int> batches = batches_of(sweep);
   std::string out = "tokens per second, all sequences together\n context   prefill | decode:";
   char text[64];
   for (const int batch : batches) {
-    std::snprintf(text, sizeof text, " %8s", ("batch " + std::to_string(batch)).c_str());
+    std::snprintf(text, sizeof text, " %9s", ("batch " + std::to_string(batch)).c_str());
     out += text;
   }
   out += "\n";
@@ -153,34 +207,37 @@ std::string sweep_table(const nlohmann::ordered_json& sweep) {
     std::snprintf(text, sizeof text, "%8d %9.1f |        ", context, row.at("tokens_per_second").get<double>());
     out += text;
     for (const int batch : batches) {
-      std::string value = "-";
-      for (const auto& cell : sweep.at("decode")) {
-        if (cell.at("context") != context || cell.at("batch") != batch) continue;
-        std::snprintf(text, sizeof text, "%.1f", cell.at("tokens_per_second").get<double>());
-        value = text;
-      }
-      std::snprintf(text, sizeof text, " %8s", value.c_str());
-      out += text;
+      const std::optional<double> rate = decode_rate_of(sweep, context, batch);
+      std::snprintf(text, sizeof text, " %9.1f", rate.value_or(0));
+      out += rate ? text : "         -";
     }
     out += "\n";
   }
+  for (const auto& line : sweep.at("left_out")) out += line.get<std::string>() + "\n";
   return out;
 }
 
 std::string sweep_svg(const nlohmann::ordered_json& sweep, const std::string& title) {
-  LineChart decode{title + ": decode", "sequences at once", "tokens per second, all together", {}};
-  LineChart prefill{title + ": prefill of one prompt", "tokens of the prompt", "tokens per second", {{"", {}}}};
+  const std::string rate = "tokens per second, all sequences";
+  LineChart by_batch{title + ": decode rate over batch", "batch, sequences at once", rate, {}};
+  LineChart by_context{title + ": decode rate over context", "context, tokens of each sequence", rate, {}};
+  LineChart prefill{
+      title + ": prefill rate over context", "context, tokens of the one prompt", "tokens per second", {}};
+  ChartLine& prompt = prefill.lines.emplace_back();
+  const std::vector<int> batches = batches_of(sweep);
+  for (const int batch : batches) by_context.lines.push_back({"batch " + std::to_string(batch), {}});
   for (const auto& row : sweep.at("prefill")) {
     const int context = row.at("context");
-    prefill.lines[0].points.emplace_back(context, row.at("tokens_per_second").get<double>());
-    ChartLine line{"context " + std::to_string(context), {}};
-    for (const auto& cell : sweep.at("decode")) {
-      if (cell.at("context") != context) continue;
-      line.points.emplace_back(cell.at("batch").get<double>(), cell.at("tokens_per_second").get<double>());
+    prompt.points.emplace_back(context, row.at("tokens_per_second").get<double>());
+    by_batch.lines.push_back({"context " + std::to_string(context), {}});
+    for (size_t i = 0; i < batches.size(); ++i) {
+      const std::optional<double> value = decode_rate_of(sweep, context, batches[i]);
+      if (!value) continue;
+      by_batch.lines.back().points.emplace_back(batches[i], *value);
+      by_context.lines[i].points.emplace_back(context, *value);
     }
-    decode.lines.push_back(std::move(line));
   }
-  return svg_of({decode, prefill});
+  return svg_of({by_batch, by_context, prefill});
 }
 
 }  // namespace cli

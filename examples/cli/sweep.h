@@ -19,10 +19,11 @@ struct SweepArguments {
   double memory_gb = 0;  // for keys and values; 0: half of what the machine has free
 };
 
-// {"gen_tokens", "cache_memory_bytes", "prefill": [{"context", "tokens_per_second"}], "decode": [{"context", "batch",
-// "tokens_per_second"}]}. A prompt is computed once and grows from context to context; its saved session is restored for each
-// sequence, so that each has keys and values of its own in memory. Contexts beyond the model's, and cells whose keys and
-// values exceed the memory, are left out.
+// {"gen_tokens", "max_context", "cache_memory_bytes", "prefill": [{"context", "tokens_per_second"}], "decode": [{"context",
+// "batch", "tokens_per_second"}], "left_out": [text]}. A prompt is computed once and grows from context to context; its saved
+// session is restored for each sequence, so that each has keys and values of its own in memory. The contexts beyond
+// max_context, the longest that leaves room for what is generated, become that one; contexts and batches whose keys and
+// values exceed the memory are not measured. `left_out` says each such thing in words.
 nlohmann::ordered_json run_sweep(const SweepArguments& arguments, const headrace::Model& model,
                                  const ModelArguments& model_arguments);
 

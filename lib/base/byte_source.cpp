@@ -22,10 +22,27 @@ Status check_range(const ByteSource& source, uint64_t offset, uint64_t size) {
   return Status();
 }
 
+struct FileFacts {
+  uint64_t size = 0;
+  int64_t modified_ns = 0;
+};
+
+Result<FileFacts> examine_regular_file(int descriptor, const std::string& name) {
+  struct stat info;
+  if (fstat(descriptor, &info) != 0) return io_error(name, "cannot be examined: {}", errno_text(errno));
+  if (!S_ISREG(info.st_mode)) return io_error(name, "is not a regular file");
+  return FileFacts{static_cast<uint64_t>(info.st_size),
+                   int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
 class DescriptorSource final : public ByteSource {
  public:
-  DescriptorSource(int descriptor, bool owned, uint64_t size, std::string name)
-      : descriptor_(descriptor), owned_(owned), size_(size), name_(std::move(name)) {}
+  DescriptorSource(int descriptor, bool owned, const FileFacts& facts, std::string name)
+      : descriptor_(descriptor),
+        owned_(owned),
+        size_(facts.size),
+        modified_ns_(facts.modified_ns),
+        name_(std::move(name)) {}
   ~DescriptorSource() override {
     if (map_) munmap(map_, size_);
     if (owned_) close(descriptor_);
@@ -34,6 +51,7 @@ class DescriptorSource final : public ByteSource {
   uint64_t size() const override { return size_; }
   const std::string& name() const override { return name_; }
   const std::byte* mapped() const override { return static_cast<const std::byte*>(map_); }
+  int64_t modified_ns() const override { return modified_ns_; }
 
   Status read(uint64_t offset, std::span<std::byte> destination) override {
     HEADRACE_RETURN_IF_ERROR(check_range(*this, offset, destination.size()));
@@ -62,6 +80,7 @@ class DescriptorSource final : public ByteSource {
   int descriptor_;
   bool owned_;
   uint64_t size_;
+  int64_t modified_ns_;
   std::string name_;
   void* map_ = nullptr;
 };
@@ -114,13 +133,6 @@ class ReaderSource final : public ByteSource {
   std::function<void()> release_;
 };
 
-Result<uint64_t> regular_file_size(int descriptor, const std::string& name) {
-  struct stat info;
-  if (fstat(descriptor, &info) != 0) return io_error(name, "cannot be examined: {}", errno_text(errno));
-  if (!S_ISREG(info.st_mode)) return io_error(name, "is not a regular file");
-  return static_cast<uint64_t>(info.st_size);
-}
-
 }  // namespace
 
 Result<std::shared_ptr<ByteSource>> open_path(const std::string& path, bool use_mmap) {
@@ -130,19 +142,19 @@ Result<std::shared_ptr<ByteSource>> open_path(const std::string& path, bool use_
     const StatusCode code = errno == ENOENT ? StatusCode::kNotFound : StatusCode::kIo;
     return Status(code, fmt::format("cannot be opened: {}", errno_text(errno)), path);
   }
-  auto size = regular_file_size(descriptor, path);
-  if (!size.ok()) {
+  auto facts = examine_regular_file(descriptor, path);
+  if (!facts.ok()) {
     close(descriptor);
-    return size.status();
+    return facts.status();
   }
-  auto source = std::make_shared<DescriptorSource>(descriptor, true, *size, path);
+  auto source = std::make_shared<DescriptorSource>(descriptor, true, *facts, path);
   if (use_mmap) HEADRACE_RETURN_IF_ERROR(source->map());
   return std::shared_ptr<ByteSource>(std::move(source));
 }
 
 Result<std::shared_ptr<ByteSource>> open_descriptor(int descriptor, std::string name) {
-  HEADRACE_ASSIGN_OR_RETURN(const uint64_t size, regular_file_size(descriptor, name));
-  return std::shared_ptr<ByteSource>(std::make_shared<DescriptorSource>(descriptor, false, size, std::move(name)));
+  HEADRACE_ASSIGN_OR_RETURN(const FileFacts facts, examine_regular_file(descriptor, name));
+  return std::shared_ptr<ByteSource>(std::make_shared<DescriptorSource>(descriptor, false, facts, std::move(name)));
 }
 
 std::shared_ptr<ByteSource> open_memory(std::span<const std::byte> bytes, std::string name,

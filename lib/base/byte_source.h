@@ -23,6 +23,8 @@ class ByteSource {
   virtual Status read(uint64_t offset, std::span<std::byte> destination) = 0;
   // The whole source in memory (memory buffers, mmap), or null.
   virtual const std::byte* mapped() const { return nullptr; }
+  // When the file was last written, nanoseconds since 1970 at the time it was opened; 0 where there is no file.
+  virtual int64_t modified_ns() const { return 0; }
 };
 
 // Opens a regular file. With use_mmap the pages are mapped: a file truncated afterwards then raises SIGBUS, which is

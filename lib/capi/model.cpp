@@ -25,9 +25,7 @@ Status load(ModelSource source, const headrace_options* given, headrace_progress
   source.use_mmap = options.use_mmap;
   auto loaded = std::make_shared<LoadedModel>();
   HEADRACE_ASSIGN_OR_RETURN(loaded->backend, engine::make_backend(options));
-  ModelLoadOptions load_options;
-  load_options.pack = engine::pack_options(options);
-  load_options.progress = progress_function(progress, user);
+  const ModelLoadOptions load_options = engine::load_options(options, progress_function(progress, user));
   HEADRACE_ASSIGN_OR_RETURN(loaded->model, Model::load(source, load_options, *loaded->backend));
   loaded->engine = engine::make_engine_model(loaded->model, loaded->backend);
   log_line(options.log, LogLevel::kInfo, "model",

@@ -1,6 +1,8 @@
 // What a model's ops took, as JSON: sums, and trace events.
 #include "ops/op_profile.h"
 
+#include <optional>
+#include <set>
 #include <string>
 
 #include "capi/guard.h"
@@ -68,6 +70,22 @@ std::string describe_sums(const OpProfile& profile) {
   return out.take();
 }
 
+constexpr int kProcess = 1;  // a trace has one
+
+// What viewers call the process (without a thread) and its threads.
+void write_name(JsonWriter& out, std::optional<int32_t> thread, const std::string& name) {
+  out.begin_object();
+  out.member("name", thread ? "thread_name" : "process_name");
+  out.member("ph", "M");
+  out.member("pid", kProcess);
+  if (thread) out.member("tid", *thread);
+  out.key("args");
+  out.begin_object();
+  out.member("name", name);
+  out.end_object();
+  out.end_object();
+}
+
 void write_event(JsonWriter& out, const OpProfile::TraceEvent& event) {
   const ProfiledCall& call = event.call;
   std::string name(profiled_op_name(call.op));
@@ -80,8 +98,8 @@ void write_event(JsonWriter& out, const OpProfile::TraceEvent& event) {
   out.member("ph", "X");  // a span with its duration, in microseconds
   out.member("ts", static_cast<double>(event.begin_ns) / 1e3);
   out.member("dur", static_cast<double>(event.end_ns - event.begin_ns) / 1e3);
-  out.member("pid", 1);
-  out.member("tid", 1);
+  out.member("pid", kProcess);
+  out.member("tid", event.thread);
   out.key("args");
   out.begin_object();
   const auto number = [&](const char* key, auto value) {
@@ -103,6 +121,10 @@ std::string describe_events(const OpProfile& profile) {
   out.begin_object();
   out.key("traceEvents");
   out.begin_array();
+  write_name(out, {}, "headrace");
+  std::set<int32_t> threads;
+  for (const OpProfile::TraceEvent& event : trace.events) threads.insert(event.thread);
+  for (const int32_t thread : threads) write_name(out, thread, fmt::format("calling thread {}", thread));
   for (const OpProfile::TraceEvent& event : trace.events) write_event(out, event);
   out.end_array();
   out.member("displayTimeUnit", "ms");

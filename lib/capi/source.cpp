@@ -35,6 +35,7 @@ class ReleasingSource final : public ByteSource {
   const std::string& name() const override { return inner_->name(); }
   Status read(uint64_t offset, std::span<std::byte> destination) override { return inner_->read(offset, destination); }
   const std::byte* mapped() const override { return inner_->mapped(); }
+  int64_t modified_ns() const override { return inner_->modified_ns(); }
 
  private:
   std::shared_ptr<ByteSource> inner_;

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <memory>
 #include <new>
 
 #include "base/checked.h"
@@ -38,6 +39,11 @@ Result<AlignedBuffer> AlignedBuffer::allocate(uint64_t bytes, const std::string&
   AlignedBuffer buffer;
   if (!buffer.replace(bytes)) return out_of_memory(what, "{} bytes could not be allocated", bytes);
   return buffer;
+}
+
+SharedBytes AlignedBuffer::share() && {
+  const auto owner = std::make_shared<const AlignedBuffer>(std::move(*this));
+  return SharedBytes(owner, owner->data(), owner->size());
 }
 
 void AlignedBuffer::reserve(uint64_t bytes) {

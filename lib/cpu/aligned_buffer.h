@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/shared_bytes.h"
 #include "base/status.h"
 
 namespace headrace {
@@ -32,6 +33,9 @@ class AlignedBuffer {
     reserve(static_cast<uint64_t>(count) * sizeof(float));
     return as<float>();
   }
+
+  // Gives the bytes away, to stay for as long as anybody holds them.
+  SharedBytes share() &&;
 
   std::byte* data() const { return data_; }
   uint64_t size() const { return bytes_; }

@@ -37,13 +37,13 @@ class CpuBackend final : public Backend {
   int num_threads() const override { return pool_.num_threads(); }
 
   Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) override {
-    const bool as_float =
-        !is_block_format(source.dtype) || options.decode_to_float || options.activations == ActivationType::kFloat32;
+    const bool as_float = !is_block_format(source.dtype) || decodes_to_float(options);
     auto packed =
         as_float ? pack_float(source, pool_) : pack_quantized(source, options, choices(source, options), pool_);
     if (!packed.ok()) return packed.status();
     return std::unique_ptr<PackedWeight>(packed.take());
   }
+  std::string_view packed_layout() const override { return kPackedLayout; }
 
   Result<std::unique_ptr<BackendTuner>> make_tuner(std::span<const PackedWeight* const> weights,
                                                    const TuneRequest& request) override {

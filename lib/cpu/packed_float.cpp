@@ -25,13 +25,14 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class PackedFloat final : public CpuPackedWeight {
  public:
-  PackedFloat(DType dtype, PanelType panels, int64_t rows, int64_t cols, AlignedBuffer data)
+  PackedFloat(DType dtype, PanelType panels, int64_t rows, int64_t cols, SharedBytes data)
       : dtype_(dtype), type_(panels), rows_(rows), cols_(cols), data_(std::move(data)) {}
 
   DType dtype() const override { return dtype_; }
   int64_t rows() const override { return rows_; }
   int64_t cols() const override { return cols_; }
   uint64_t bytes() const override { return data_.size(); }
+  std::span<const std::byte> packed() const override { return data_.span(); }
   ActivationType input_type() const override { return ActivationType::kFloat32; }
 
   void decode_row(int64_t row, float* out) const override {
@@ -154,7 +155,7 @@ class PackedFloat final : public CpuPackedWeight {
   DType dtype_;
   PanelType type_;
   int64_t rows_, cols_;
-  AlignedBuffer data_;
+  SharedBytes data_;
 };
 
 // dst [cols][16] from `lanes` rows of src [lanes][cols]; missing rows become zeros.
@@ -197,6 +198,14 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_float(const WeightSource& source, 
     return invalid_argument(source.name, "shape [{}, {}] of {} is not possible", source.rows, source.cols,
                             dtype_name(source.dtype));
   }
+  const auto weight = [&](SharedBytes bytes) {
+    return std::unique_ptr<CpuPackedWeight>(
+        std::make_unique<PackedFloat>(source.dtype, type, source.rows, source.cols, std::move(bytes)));
+  };
+  if (!source.packed.empty()) {
+    if (source.packed.size() == *total) return weight(source.packed);
+    return malformed(source.name, "{} packed bytes are not the {} of its shape", source.packed.size(), *total);
+  }
   HEADRACE_ASSIGN_OR_RETURN(AlignedBuffer data, AlignedBuffer::allocate(*total, source.name));
 
   struct Strip {
@@ -238,8 +247,7 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_float(const WeightSource& source, 
     }
   });
   if (!failure.ok()) return failure;
-  return std::unique_ptr<CpuPackedWeight>(
-      std::make_unique<PackedFloat>(source.dtype, type, source.rows, source.cols, std::move(data)));
+  return weight(std::move(data).share());
 }
 
 int64_t float_tile_floats(int64_t num_tokens, int64_t in_features, int64_t tile_rows) {

@@ -18,7 +18,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 class PackedQuantized final : public CpuPackedWeight {
  public:
   PackedQuantized(DType dtype, ActivationType input, const QuantizedLayout& layout, int64_t rows, int64_t cols,
-                  const ChoicesByRows& choices, AlignedBuffer data)
+                  const ChoicesByRows& choices, SharedBytes data)
       : dtype_(dtype),
         input_(input),
         layout_(layout),
@@ -33,6 +33,7 @@ class PackedQuantized final : public CpuPackedWeight {
   int64_t rows() const override { return rows_; }
   int64_t cols() const override { return cols_; }
   uint64_t bytes() const override { return data_.size(); }
+  std::span<const std::byte> packed() const override { return data_.span(); }
   ActivationType input_type() const override { return input_; }
 
   void decode_row(int64_t row, float* out) const override {
@@ -164,7 +165,7 @@ class PackedQuantized final : public CpuPackedWeight {
   const QuantizedLayout& layout_;
   int64_t rows_, cols_, pair_bytes_;
   ChoicesByRows choices_;
-  AlignedBuffer data_;
+  SharedBytes data_;
 };
 
 }  // namespace
@@ -190,6 +191,14 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_quantized(const WeightSource& sour
   if (!total || *total > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     return invalid_argument(source.name, "shape [{}, {}] of {} does not fit into memory", source.rows, source.cols,
                             dtype_name(source.dtype));
+  }
+  const auto weight = [&](SharedBytes bytes) {
+    return std::unique_ptr<CpuPackedWeight>(std::make_unique<PackedQuantized>(
+        source.dtype, options.activations, *layout, source.rows, source.cols, choices, std::move(bytes)));
+  };
+  if (!source.packed.empty()) {
+    if (source.packed.size() == *total) return weight(source.packed);
+    return malformed(source.name, "{} packed bytes are not the {} of its shape", source.packed.size(), *total);
   }
   HEADRACE_ASSIGN_OR_RETURN(AlignedBuffer data, AlignedBuffer::allocate(*total, source.name));
 
@@ -221,8 +230,7 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_quantized(const WeightSource& sour
     }
   });
   if (!failure.ok()) return failure;
-  return std::unique_ptr<CpuPackedWeight>(std::make_unique<PackedQuantized>(
-      source.dtype, options.activations, *layout, source.rows, source.cols, choices, std::move(data)));
+  return weight(std::move(data).share());
 }
 
 }  // namespace headrace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "cpu/activations.h"
@@ -10,6 +11,10 @@
 #include "ops/backend.h"
 
 namespace headrace {
+
+// Names the order of every packed weight's bytes, as the packers of this folder make it on every instruction set. A change
+// of any of them changes the number: kept files of packed weights name it.
+inline constexpr std::string_view kPackedLayout = "cpu/1";
 
 // The rows of one linear op, in the form its weights asked for.
 struct LinearInput {

@@ -72,12 +72,14 @@ Status set_affinity(EngineOptions& options, const OptionInfo& info, std::string_
   return Status();
 }
 
-Status set_tuning(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+// A word, or a path that the system's calls take.
+template <auto Member>
+Status set_path(EngineOptions& options, const OptionInfo& info, std::string_view value) {
   constexpr size_t kLongestPath = 4096;
   if (value.empty() || value.size() > kLongestPath || value.find('\0') != std::string_view::npos) {
     return refuse(info, value);
   }
-  options.tuning = std::string(value);
+  options.*Member = std::string(value);
   return Status();
 }
 
@@ -142,7 +144,7 @@ constexpr Option kOptions[] = {
       "Measured choices of how products are computed, none of which changes a bit: auto takes the table shipped for "
       "this processor, if there is one; a path, the file that headrace tune wrote. One of another processor or "
       "instruction set is refused when a model is loaded."},
-     set_tuning},
+     set_path<&EngineOptions::tuning>},
     {{"engine.profile", "choice", "off", "off|ops|trace",
       "Measure the model's ops for headrace_model_describe_profile; trace also keeps each call, for "
       "headrace_model_describe_trace. Off costs nothing."},
@@ -156,6 +158,11 @@ constexpr Option kOptions[] = {
     {{"model.use_mmap", "boolean", "false", "true|false",
       "Map the file while loading instead of reading it; a file that shrinks meanwhile then raises SIGBUS."},
      set_boolean<&EngineOptions::use_mmap>},
+    {{"model.packed_cache", "text", "off", "off|auto|path",
+      "Keep packed weights in this file: the first load writes it and later ones map it, share its pages and pack "
+      "nothing. auto is the model's first file with .packed added. A file that does not fit is written anew; one that "
+      "is changed or cut while mapped changes results or raises SIGBUS."},
+     set_path<&EngineOptions::packed_cache>},
     {{"kv.dtype", "choice", "f16", "f32|f16|bf16|q8",
       "Type of cached keys and values; q8 has 8-bit codes with a float16 scale per 32."},
      set_kv_dtype},

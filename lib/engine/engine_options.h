@@ -38,6 +38,7 @@ struct EngineOptions {
   ActivationType activations = ActivationType::kInt8;
   bool exact = false;  // weights decoded to float32
   bool use_mmap = false;
+  std::string packed_cache = "off";  // "off", "auto" or a path
   KvDType kv_dtype = KvDType::kF16;
   int64_t kv_max_tokens = 0;  // 0: the model's context, at most 4096
   int32_t kv_block_size = 16;

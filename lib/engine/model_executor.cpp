@@ -110,21 +110,21 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
   return make_profiling_backend(backend.take(), std::make_shared<OpProfile>(options.profile == ProfileMode::kTrace));
 }
 
-PackOptions pack_options(const EngineOptions& options) {
-  PackOptions pack;
-  pack.activations = options.activations;
-  pack.decode_to_float = options.exact;
-  return pack;
+ModelLoadOptions load_options(const EngineOptions& options, LoadProgress progress) {
+  ModelLoadOptions load;
+  load.pack.activations = options.activations;
+  load.pack.decode_to_float = options.exact;
+  load.progress = std::move(progress);
+  load.packed_cache = options.packed_cache;
+  load.log = options.log;
+  return load;
 }
 
 Result<std::shared_ptr<const EngineModel>> load_engine_model(ModelSource source, const EngineOptions& options,
                                                              LoadProgress progress) {
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<Backend> backend, make_backend(options));
   source.use_mmap = options.use_mmap;
-  ModelLoadOptions load;
-  load.pack = pack_options(options);
-  load.progress = std::move(progress);
-  HEADRACE_ASSIGN_OR_RETURN(auto model, Model::load(source, load, *backend));
+  HEADRACE_ASSIGN_OR_RETURN(auto model, Model::load(source, load_options(options, std::move(progress)), *backend));
   return make_engine_model(std::move(model), std::move(backend));
 }
 

@@ -15,8 +15,8 @@ namespace headrace::engine {
 // before the place.
 Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options);
 
-// Pack options and load options as EngineOptions name them.
-PackOptions pack_options(const EngineOptions& options);
+// How a model is loaded, as EngineOptions say.
+ModelLoadOptions load_options(const EngineOptions& options, LoadProgress progress = {});
 
 // Loads a model onto a backend of its own. Errors are Model::load's and make_backend's.
 Result<std::shared_ptr<const EngineModel>> load_engine_model(ModelSource source, const EngineOptions& options,

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +19,7 @@
 
 #include "base/byte_source.h"
 #include "base/hash.h"
+#include "base/replace_file.h"
 #include "base/status.h"
 
 namespace headrace::engine {
@@ -34,8 +34,6 @@ struct SessionRecord {
   int64_t num_cached = 0;
 };
 
-using WriteBytes = std::function<Status(std::span<const std::byte>)>;
-
 // Everything before the cached values.
 Status write_session_record(const SessionRecord& record, const WriteBytes& write);
 
@@ -45,10 +43,5 @@ struct OpenedSessionFile {
 };
 // kMalformed for damage, kFailedPrecondition for another version. The source must outlive the use of `values`.
 Result<OpenedSessionFile> open_session_file(const std::shared_ptr<ByteSource>& source);
-
-// Writes a file through `fill`, beside `path` first; renames it into place when all of it is on disk, and removes it
-// otherwise. A symbolic link is followed. A file that is there keeps its mode, a new one has 0600; what is there and no
-// regular file is refused. kIo with the path as place.
-Status replace_file(const std::string& path, const std::function<Status(const WriteBytes&)>& fill);
 
 }  // namespace headrace::engine

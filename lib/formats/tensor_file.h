@@ -51,6 +51,8 @@ class TensorFile {
 
   // Bytes of all tensors together, without headers and padding.
   uint64_t total_bytes() const { return total_bytes_; }
+  // By source_index.
+  std::span<const std::shared_ptr<ByteSource>> sources() const { return sources_; }
   // The sources' names, by source_index.
   const std::string& source_name(uint32_t source_index) const { return sources_[source_index]->name(); }
 

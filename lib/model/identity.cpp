@@ -32,11 +32,8 @@ Status append_content(const TensorFile& file, const TensorEntry& entry, std::str
 
 }  // namespace
 
-Result<Hash128> model_identity(const ModelHeader& header, const PackOptions& options, const Backend& backend) {
+Result<std::string> content_text(const ModelHeader& header) {
   std::string text;
-  append(text, "headrace model 1");
-  append(text, backend.name());
-  append(text, fmt::format("{} {}", static_cast<int>(options.activations), options.decode_to_float));
   append(text, spec_to_json(header.spec));
   // One hash per tensor keeps the buffer small for models with thousands of tensors.
   std::unordered_set<const TensorEntry*> seen;
@@ -49,6 +46,24 @@ Result<Hash128> model_identity(const ModelHeader& header, const PackOptions& opt
     const Hash128 hash = hash128(content.data(), content.size());
     append(text, fmt::format("{:016x}{:016x}", hash.high, hash.low));
   }
+  return text;
+}
+
+Hash128 model_identity(std::string_view content, const PackOptions& options, const Backend& backend) {
+  std::string text;
+  append(text, "headrace model 1");
+  append(text, backend.name());
+  append(text, fmt::format("{} {}", static_cast<int>(options.activations), options.decode_to_float));
+  text += content;
+  return hash128(text.data(), text.size());
+}
+
+Hash128 packed_identity(std::string_view content, const TensorFile& file, const PackOptions& options) {
+  std::string text;
+  append(text, "headrace packed weights 1");
+  append(text, decodes_to_float(options) ? "decoded" : "as in the file");
+  for (const auto& source : file.sources()) append(text, fmt::format("{} {}", source->size(), source->modified_ns()));
+  text += content;
   return hash128(text.data(), text.size());
 }
 

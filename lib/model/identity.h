@@ -1,5 +1,8 @@
-// What cached keys and values of a model depend on, beside the tokens.
+// Hashes of what a model is: of the content alone, and of all that cached keys and values depend on beside the tokens.
 #pragma once
+
+#include <string>
+#include <string_view>
 
 #include "base/hash.h"
 #include "base/status.h"
@@ -7,8 +10,14 @@
 
 namespace headrace {
 
-// A hash over the spec, the tensor table, all bytes of small tensors and samples of large ones, and what
-// changes the arithmetic (pack options, the backend's name). Reads a few kilobytes per tensor.
-Result<Hash128> model_identity(const ModelHeader& header, const PackOptions& options, const Backend& backend);
+// The spec, the tensor table, and hashes of all bytes of small tensors and samples of large ones, for the hashes below.
+// Reads a few kilobytes per tensor.
+Result<std::string> content_text(const ModelHeader& header);
+
+// Of cached keys and values: the content and what changes the arithmetic (pack options, the backend's name).
+Hash128 model_identity(std::string_view content, const PackOptions& options, const Backend& backend);
+
+// Of packed weights, but for their layout: the content, sizes and times of the files, and whether weights are decoded.
+Hash128 packed_identity(std::string_view content, const TensorFile& file, const PackOptions& options);
 
 }  // namespace headrace

@@ -1,10 +1,13 @@
 #include "model/model.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <new>
 
 #include "model/config_reader.h"
 #include "model/identity.h"
+#include "model/packed_cache.h"
 #include "model/tokenizer_loader.h"
 
 namespace headrace {
@@ -58,6 +61,25 @@ Status read_gguf_sampling(const GgufFile& file, GenerationDefaults& out) {
   return {};
 }
 
+// Where the options and the backend have packed weights kept, or null.
+std::unique_ptr<PackedCache> open_packed_cache(const ModelHeader& header, std::string_view content,
+                                               const ModelLoadOptions& options, const Backend& backend) {
+  if (options.packed_cache == "off" || backend.packed_layout().empty()) return nullptr;
+  const bool is_auto = options.packed_cache == "auto";
+  if (is_auto && !header.by_path) {
+    log_line(options.log, LogLevel::kWarning, "model",
+             "packed weights are not kept: a model without a path has no place beside it");
+    return nullptr;
+  }
+  // Who may read the model may read its weights in another order.
+  uint32_t mode = 0600;
+  struct stat info;
+  if (header.by_path && ::stat(header.file->source_name(0).c_str(), &info) == 0) mode = info.st_mode & 0666;
+  return std::make_unique<PackedCache>(is_auto ? header.file->source_name(0) + ".packed" : options.packed_cache,
+                                       packed_identity(content, *header.file, options.pack), backend.packed_layout(),
+                                       mode, options.log);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Model>> Model::load(const ModelSource& source, const ModelLoadOptions& options,
@@ -102,9 +124,13 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
     }
     std::sort(end_ids.begin(), end_ids.end());
     end_ids.erase(std::unique(end_ids.begin(), end_ids.end()), end_ids.end());
-    HEADRACE_ASSIGN_OR_RETURN(model->identity_, model_identity(header, options.pack, backend));
-    HEADRACE_ASSIGN_OR_RETURN(model->weights_, ModelWeights::load(header.spec, header.weights, *header.file,
-                                                                  options.pack, options.progress, backend));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string content, content_text(header));
+    model->identity_ = model_identity(content, options.pack, backend);
+    const auto cache = open_packed_cache(header, content, options, backend);
+    HEADRACE_ASSIGN_OR_RETURN(
+        model->weights_, ModelWeights::load(header.spec, header.weights, *header.file, options.pack, options.progress,
+                                            backend, cache.get()));
+    if (cache != nullptr) cache->finish();
     model->description_ = header.describe(model->weights_.bytes);
     return {};
   };

@@ -10,6 +10,7 @@
 
 #include "base/byte_source.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "formats/gguf.h"
 #include "formats/model_folder.h"
@@ -49,6 +50,7 @@ struct ModelHeader {
   ModelFolder folder;              // JSON of the safetensors case
   std::string format;              // "gguf" or "safetensors"
   std::string name;                // the path or the first source's name
+  bool by_path = false;            // the sources are files that the path led to
 
   // kNotFound, kIo; kMalformed and kUnsupported with the metadata key, JSON pointer or tensor as place.
   static Result<ModelHeader> read(const ModelSource& source);
@@ -66,6 +68,10 @@ struct ModelLoadOptions {
   PackOptions pack;
   LoadProgress progress;       // may be empty
   bool load_tokenizer = true;  // false: tokenizer() is null and no chat template is parsed
+  // Where packed weights are kept (model/packed_cache.h): "off", a path, or "auto" for the first file's path and
+  // ".packed".
+  std::string packed_cache = "off";
+  LogSink log;
 };
 
 // Immutable after load; every const member may be called from any thread.

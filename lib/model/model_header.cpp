@@ -113,6 +113,7 @@ Result<ModelHeader> ModelHeader::read(const ModelSource& source) {
     if (bytes == nullptr) return invalid_argument("model", "a source is null");
   }
   header.name = source.path.empty() ? source.sources[0]->name() : source.path;
+  header.by_path = !source.path.empty();
   const Status status = source.path.empty() ? open_by_sources(source, header) : open_by_path(source, header);
   if (!status.ok()) {
     return status.place().find(header.name) == std::string::npos ? status.within(header.name) : status;

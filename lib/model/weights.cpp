@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "model/mixer_weights.h"
+#include "model/packed_cache.h"
 #include "tensor/dequantize.h"
 
 namespace headrace {
@@ -15,8 +16,13 @@ namespace {
 class Loader {
  public:
   Loader(const std::vector<WeightEntry>& entries, const TensorFile& file, const PackOptions& options,
-         const LoadProgress& progress, Backend& backend, uint64_t& packed_bytes)
-      : file_(file), options_(options), progress_(progress), backend_(backend), packed_bytes_(packed_bytes) {
+         const LoadProgress& progress, Backend& backend, PackedCache* cache, uint64_t& packed_bytes)
+      : file_(file),
+        options_(options),
+        progress_(progress),
+        backend_(backend),
+        cache_(cache),
+        packed_bytes_(packed_bytes) {
     for (const WeightEntry& entry : entries) {
       entries_.emplace(entry.name, &entry);
       if (const TensorEntry* tensor = file.find(entry.file_name)) total_bytes_ += bytes_in_file(entry, *tensor);
@@ -39,21 +45,9 @@ class Loader {
     source.dtype = tensor->dtype;
     source.rows = static_cast<int64_t>(entry->shape[0]);
     source.cols = static_cast<int64_t>(entry->shape[1]);
-    std::vector<std::byte> gathered;
-    if (entry->row_stride == entry->shape[1] && entry->col_stride == 1 && entry->head_stride == 0) {
-      const auto start = row_bytes(tensor->dtype, entry->offset);
-      if (!start) return malformed(tensor->name, "its parts are no whole blocks of {}", dtype_name(tensor->dtype));
-      source.read = [this, tensor = tensor, start = *start](uint64_t offset, std::span<std::byte> destination) {
-        return file_.read(*tensor, start + offset, destination);
-      };
-    } else {
-      HEADRACE_RETURN_IF_ERROR(gather(*entry, *tensor, gathered));
-      source.read = [&gathered](uint64_t offset, std::span<std::byte> destination) {
-        std::memcpy(destination.data(), gathered.data() + offset, destination.size());
-        return Status();
-      };
-    }
-    HEADRACE_ASSIGN_OR_RETURN(out.weight, backend_.pack(source, options_));
+    if (cache_ != nullptr) out.weight = cache_->find(name, source, options_, backend_);
+    if (out.weight == nullptr) HEADRACE_RETURN_IF_ERROR(pack(*entry, *tensor, source, out.weight));
+    if (cache_ != nullptr) cache_->add(name, *out.weight);
     packed_bytes_ += out.weight->bytes();
     products.push_back(out.weight.get());
     HEADRACE_RETURN_IF_ERROR(finish(*entry, *tensor));
@@ -113,6 +107,26 @@ class Loader {
     return Found{it->second, tensor};
   }
 
+  Status pack(const WeightEntry& entry, const TensorEntry& tensor, WeightSource& source,
+              std::unique_ptr<PackedWeight>& out) {
+    std::vector<std::byte> gathered;
+    if (entry.row_stride == entry.shape[1] && entry.col_stride == 1 && entry.head_stride == 0) {
+      const auto start = row_bytes(tensor.dtype, entry.offset);
+      if (!start) return malformed(tensor.name, "its parts are no whole blocks of {}", dtype_name(tensor.dtype));
+      source.read = [this, &tensor, start = *start](uint64_t offset, std::span<std::byte> destination) {
+        return file_.read(tensor, start + offset, destination);
+      };
+    } else {
+      HEADRACE_RETURN_IF_ERROR(gather(entry, tensor, gathered));
+      source.read = [&gathered](uint64_t offset, std::span<std::byte> destination) {
+        std::memcpy(destination.data(), gathered.data() + offset, destination.size());
+        return Status();
+      };
+    }
+    HEADRACE_ASSIGN_OR_RETURN(out, backend_.pack(source, options_));
+    return {};
+  }
+
   static uint64_t row_start(const WeightEntry& entry, uint64_t row) {
     if (entry.head_stride == 0) return entry.offset + row * entry.row_stride;
     return entry.offset + row / entry.head_rows * entry.head_stride + row % entry.head_rows * entry.row_stride;
@@ -157,6 +171,7 @@ class Loader {
   const PackOptions& options_;
   const LoadProgress& progress_;
   Backend& backend_;
+  PackedCache* const cache_;
   uint64_t& packed_bytes_;
   std::unordered_map<std::string_view, const WeightEntry*> entries_;
   uint64_t total_bytes_ = 0;
@@ -265,10 +280,10 @@ uint64_t bytes_in_file(const WeightEntry& entry, const TensorEntry& tensor) {
 
 Result<ModelWeights> ModelWeights::load(const ModelSpec& spec, const std::vector<WeightEntry>& entries,
                                         const TensorFile& file, const PackOptions& options,
-                                        const LoadProgress& progress, Backend& backend) {
+                                        const LoadProgress& progress, Backend& backend, PackedCache* cache) {
   ModelWeights out;
   try {
-    Loader loader(entries, file, options, progress, backend, out.bytes);
+    Loader loader(entries, file, options, progress, backend, cache, out.bytes);
     if (spec.norm == NormKind::kLayer) loader.layer_norm_offset = spec.norm_weight_offset;
     HEADRACE_RETURN_IF_ERROR(loader.report());
     HEADRACE_RETURN_IF_ERROR(loader.linear("embed", out.embedding));

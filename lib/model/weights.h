@@ -17,6 +17,8 @@
 
 namespace headrace {
 
+class PackedCache;
+
 // One weight the spec asks for. Names are the same for both file kinds: embed.weight, layers.N.q_proj.weight,
 // layers.N.attention_norm.weight, final_norm.weight, lm_head.weight.
 struct WeightEntry {
@@ -124,10 +126,10 @@ struct ModelWeights {
 
   const LinearWeight& head() const { return lm_head ? *lm_head : embedding; }
 
-  // Reads and packs every entry. kCancelled when progress says so, kMalformed for a non-finite norm or bias.
+  // Reads and packs every entry, but for matrices that `cache` has; it is told of all matrices. kCancelled when progress says so, kMalformed for a non-finite norm or bias.
   static Result<ModelWeights> load(const ModelSpec& spec, const std::vector<WeightEntry>& entries,
                                    const TensorFile& file, const PackOptions& options, const LoadProgress& progress,
-                                   Backend& backend);
+                                   Backend& backend, PackedCache* cache = nullptr);
 };
 
 }  // namespace headrace

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/shared_bytes.h"
 #include "base/status.h"
 #include "ops/backend_tuner.h"
 #include "tensor/dtype.h"
@@ -33,12 +34,20 @@ struct WeightSource {
   int64_t cols = 0;  // in_features, a multiple of the dtype's block size
   // Fills bytes of the row-major tensor from byte_offset. May be called from several threads at once.
   std::function<Status(uint64_t byte_offset, std::span<std::byte> destination)> read;
+  // Where not empty: what PackedWeight::packed() gave of the same weight, packed with the same options by a backend of
+  // the same Backend::packed_layout(), at a multiple of 64. It is used in place, and nothing is read.
+  SharedBytes packed = {};
 };
 
 struct PackOptions {
   ActivationType activations = ActivationType::kInt8;
   bool decode_to_float = false;  // keep the weight dequantized in float32 (`--exact`)
 };
+
+// Whether weights in block formats are kept decoded.
+inline bool decodes_to_float(const PackOptions& options) {
+  return options.decode_to_float || options.activations == ActivationType::kFloat32;
+}
 
 // A weight [rows, cols] in a backend's own order: the same integers and scales as the file, nothing rounded. Immutable,
 // may be used by several threads.
@@ -51,6 +60,8 @@ class PackedWeight {
   virtual uint64_t bytes() const = 0;
   // out [cols] = the row in float32, bit-equal to dequantize_row of the file's bytes.
   virtual void decode_row(int64_t row, float* out) const = 0;
+  // Its bytes in the order that Backend::packed_layout() names; empty where that is.
+  virtual std::span<const std::byte> packed() const { return {}; }
 };
 
 class OpProfile;
@@ -66,7 +77,11 @@ class Backend {
   // Where the ops are recorded (ops/profiling_backend.h); null where they are not.
   virtual OpProfile* profile() const { return nullptr; }
 
+  // kMalformed for source.packed of another size than the shape needs.
   virtual Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) = 0;
+  // The order of packed bytes, by name: equal names mean equal bytes, whatever the instruction set. Empty where packed
+  // weights cannot be kept apart from the backend.
+  virtual std::string_view packed_layout() const { return {}; }
 
   // Measures how products of these weights, which this backend packed, are computed best; kUnsupported where a backend
   // knows one way alone. kMalformed and kUnsupported with "table" in the place for a known table that is none or

@@ -1,5 +1,7 @@
 #include "ops/op_profile.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace headrace {
@@ -37,7 +39,7 @@ void OpProfile::record(const ProfiledCall& call, int64_t begin_ns, int64_t end_n
   sum->rows += static_cast<uint64_t>(call.rows);
   if (!with_trace_) return;
   if (events_.size() < kTraceEvents) {
-    events_.push_back({call, begin_ns, end_ns});
+    events_.push_back({call, begin_ns, end_ns, static_cast<int32_t>(::gettid())});
   } else {
     ++dropped_;
   }

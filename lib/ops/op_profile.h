@@ -68,6 +68,7 @@ class OpProfile {
   struct TraceEvent {
     ProfiledCall call;
     int64_t begin_ns, end_ns;  // since the profile was made
+    int32_t thread;            // the system's number of the thread that called
   };
   struct Trace {
     std::vector<TraceEvent> events;  // in the order they ended

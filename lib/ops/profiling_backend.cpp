@@ -25,6 +25,7 @@ class ProfilingBackend final : public Backend {
     }
     return backend_->pack(source, options);
   }
+  std::string_view packed_layout() const override { return backend_->packed_layout(); }
 
   Result<std::unique_ptr<BackendTuner>> make_tuner(std::span<const PackedWeight* const> weights,
                                                    const TuneRequest& request) override {

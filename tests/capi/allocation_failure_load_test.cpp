@@ -1,13 +1,14 @@
 // What is loaded, opened, described and rendered while allocations fail: each call says so or succeeds, gives all or nothing,
 // and succeeds when memory is back.
 #include <cstring>
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
 #include "capi/failing_allocations.h"
-#include "capi/quantized_model.h"
 #include "capi/tiny_model.h"
 
 namespace {
@@ -22,10 +23,13 @@ headrace::Options one_thread() {
   return options;
 }
 
-// Loads with each allocation failing; the error object, where there was memory for one, tells the same code.
-void fail_loading(const std::string& path) {
-  const headrace::Options options = one_thread();
+// Loads with each allocation failing, `prepare` before each; the error object, where there was memory for one, tells the
+// same code.
+void fail_loading(
+    const std::string& path, const headrace::Options& options = one_thread(),
+    const std::function<void()>& prepare = [] {}) {
   fail_each_and_all([&] {
+    aside(prepare);
     headrace_model* model = nullptr;
     headrace_error* error = nullptr;
     const headrace_status status =
@@ -96,6 +100,22 @@ TEST_CASE("a model from a folder survives each allocation that fails") {
   const capi_test::TemporaryFolder folder;
   capi_test::write_text_model(folder, kGenerationConfig);
   fail_loading(folder.path());
+}
+
+TEST_CASE("a model with packed weights in a file survives each allocation that fails") {
+  const capi_test::TemporaryFolder folder;
+  const std::string cache = folder / "packed";
+  headrace::Options options = one_thread();
+  options.set("model.packed_cache", cache);
+  headrace::Model::load(capi_test::tiny_path(), options);
+  const std::string whole = capi_test::read_file(cache);
+  REQUIRE(!whole.empty());
+  fail_loading(capi_test::tiny_path(), options);  // mapped
+  fail_loading(capi_test::tiny_path(), options, [&] { std::filesystem::remove(cache); });
+  headrace::Model::load(capi_test::tiny_path(), options);
+  CHECK(capi_test::read_file(cache) == whole);
+  // What was being written when an allocation failed is gone.
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
 }
 
 TEST_CASE("a model from memory survives each allocation that fails, and the memory is released once") {

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <map>
 #include <numeric>
+#include <set>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -115,8 +117,16 @@ TEST_CASE("a trace has each call as an event inside its step") {
   CHECK(trace.at("otherData").at("dropped_events") == 0);
   std::map<std::string, uint64_t> calls;
   std::vector<std::pair<double, double>> steps;
-  for (const json& event : trace.at("traceEvents")) {
+  std::vector<json> named, events;
+  for (const json& event : trace.at("traceEvents")) (event.at("ph") == "M" ? named : events).push_back(event);
+  REQUIRE(named.size() == 2);  // the process and the only thread that stepped
+  CHECK(named[0].at("name") == "process_name");
+  CHECK(named[1].at("name") == "thread_name");
+  CHECK_FALSE(named[1].at("args").at("name").get<std::string>().empty());
+  for (const json& event : events) {
     CHECK(event.at("ph") == "X");
+    CHECK(event.at("pid") == named[1].at("pid"));
+    CHECK(event.at("tid") == named[1].at("tid"));
     CHECK(event.at("dur").get<double>() >= 0);
     const std::string name = event.at("name");
     ++calls[name.substr(0, name.find(' '))];
@@ -129,12 +139,26 @@ TEST_CASE("a trace has each call as an event inside its step") {
   }
   // A thousandth of a microsecond is a nanosecond; sums of two rounded numbers may differ by a part of one.
   constexpr double kRounding = 1e-3;
-  for (const json& event : trace.at("traceEvents")) {
+  for (const json& event : events) {
     const double begin = event.at("ts"), end = begin + event.at("dur").get<double>();
     CHECK(std::any_of(steps.begin(), steps.end(), [&](const auto& step) {
       return step.first <= begin + kRounding && end <= step.second + kRounding;
     }));
   }
+}
+
+TEST_CASE("a trace tells calling threads apart") {
+  const headrace::Model model = headrace::Model::load(tiny_path(), options_of("trace"));
+  generate(model, 2);
+  std::thread([&] { generate(model, 2); }).join();
+  const json trace = json::parse(model.describe_trace());
+  std::set<int32_t> named, seen;
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("name") == "thread_name") named.insert(event.at("tid").get<int32_t>());
+    if (event.at("ph") == "X") seen.insert(event.at("tid").get<int32_t>());
+  }
+  CHECK(seen.size() == 2);
+  CHECK(named == seen);
 }
 
 TEST_CASE("without a profile there is none to read") {

@@ -17,6 +17,8 @@
 
 #include <headrace/headrace.hpp>
 
+#include "quantized_model.h"
+
 namespace capi_test {
 
 inline std::string golden_path(const std::string& name) {
@@ -122,6 +124,14 @@ inline const headrace::Model& text_model() {
 
 inline headrace::Model load_tiny(const headrace::Options& options = headrace::Options()) {
   return headrace::Model::load(tiny_path(), options);
+}
+
+// The model of quantized_model.h, loaded from memory.
+inline headrace::Model load_quantized(const headrace::Options& options) {
+  static const std::string bytes = headrace_test::QuantizedModel::bytes();
+  std::vector<headrace::Source> sources;
+  sources.push_back(headrace::Source::memory(bytes.data(), bytes.size()));
+  return headrace::Model::load(sources, options);
 }
 
 // The code and place of what `call` throws; OK where it throws nothing.

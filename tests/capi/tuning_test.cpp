@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "capi/quantized_model.h"
 #include "capi/tiny_model.h"
 
 namespace {

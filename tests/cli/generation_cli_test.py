@@ -45,9 +45,14 @@ class Run(GenerationTest):
         with open(path, encoding="utf-8") as file:
             trace = json.load(file)
         self.assertEqual(trace["otherData"], {"dropped_events": 0})
+        process, thread, *events = trace["traceEvents"]
+        self.assertEqual((process["ph"], process["name"], process["args"]), ("M", "process_name", {"name": "headrace"}))
+        self.assertEqual((thread["ph"], thread["name"], thread["pid"]), ("M", "thread_name", process["pid"]))
+        self.assertTrue(thread["args"]["name"])
         spans = {}
-        for event in trace["traceEvents"]:
-            self.assertEqual((event["ph"], event["pid"], event["tid"]), ("X", 1, 1))
+        for event in events:
+            self.assertEqual((event["ph"], event["pid"], event["tid"]), ("X", process["pid"], thread["tid"]))
+            self.assertTrue(event["ts"] >= 0 and event["dur"] >= 0)
             spans.setdefault(event["name"].split()[0], []).append((event["ts"], event["ts"] + event["dur"], event))
         # A pass for the prompt, which draws the first token, and one for each further token.
         self.assertEqual(len(spans["forward"]), 6)

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -290,6 +291,25 @@ class Commands(WithModel):
         self.assert_fails(*command, "--tokens", "5", "-o", self.path("no/where"), says=self.path("no/where"))
         self.assert_wrong_usage(*command, *output, says="required")
 
+    def test_packed_cache(self):
+        cache = self.path("packed")
+        command = ("run", "-m", self.model, "-p", "hello", "-n", "4")
+        cached = (*command, "--set", "model.packed_cache=" + cache)
+        expected = run(*command).stdout
+        self.assertEqual([run(*cached).stdout for _ in range(2)], [expected] * 2)
+        with open(cache, "rb") as file:
+            good = file.read()
+        with open(cache, "wb") as file:
+            file.write(good[:-1])
+        result = subprocess.run([CLI, *cached], capture_output=True, text=True, timeout=120)
+        self.assertEqual((result.returncode, result.stdout), (0, expected))
+        self.assertRegex(result.stderr, r"\Aheadrace: warning: [^\n]*" + re.escape(cache) + r"[^\n]*\n\Z")
+        with open(cache, "rb") as file:
+            self.assertEqual(file.read(), good)
+        arguments = ("--prompt-tokens", "16", "--gen-tokens", "8", "--repeats", "1", "-t", "1", "--rates-only")
+        run("bench", "-m", self.model, *arguments, "--set", "model.packed_cache=auto")
+        self.assertTrue(os.path.exists(os.path.join(self.model, "model.safetensors.packed")))
+
     def test_bench(self):
         arguments = ("--prompt-tokens", "16", "--gen-tokens", "8", "--repeats", "1", "-t", "1")
         out = json.loads(run("bench", "-m", self.model, *arguments, "--json").stdout)
@@ -319,8 +339,8 @@ class Commands(WithModel):
         trace = self.path("trace.json")
         run("bench", "-m", self.model, *arguments, "--json", "--trace", trace)
         with open(trace, encoding="utf-8") as file:
-            names = {event["name"] for event in json.load(file)["traceEvents"]}
-        self.assertTrue({"step", "forward", "sample", "attention"} <= names)
+            events = json.load(file)["traceEvents"]
+        self.assertTrue({"step", "forward", "sample", "attention", "thread_name"} <= {event["name"] for event in events})
         self.assert_wrong_usage("bench", "-m", self.model, "--trace", trace, "--rates-only", says="--rates-only")
         rates = json.loads(run("bench", "-m", self.model, *arguments, "--json", "--rates-only").stdout)
         self.assertNotIn("decode_ops", rates)
@@ -329,22 +349,65 @@ class Commands(WithModel):
 
     def test_sweep(self):
         svg = self.path("sweep.svg")
-        arguments = ("bench", "-m", self.model, "--sweep", "--sweep-contexts", "16,32,100000", "--sweep-batches", "1,2", "-t", "1")
+        arguments = ("bench", "-m", self.model, "--sweep", "--sweep-contexts", "32,16,100000,200000", "--sweep-batches", "2,1,2",
+                     "-t", "1")
         sweep = json.loads(run(*arguments, "--json", "--svg", svg).stdout)["sweep"]
-        # 100000 is beyond the model's context.
-        self.assertEqual([row["context"] for row in sweep["prefill"]], [16, 32])
-        self.assertEqual([(cell["context"], cell["batch"]) for cell in sweep["decode"]], [(16, 1), (16, 2), (32, 1), (32, 2)])
+        # The model has 256 positions, of which 17 are for what is generated.
+        contexts = [16, 32, 239]
+        self.assertEqual(sweep["max_context"], 239)
+        self.assertEqual([row["context"] for row in sweep["prefill"]], contexts)
+        self.assertEqual([(cell["context"], cell["batch"]) for cell in sweep["decode"]],
+                         [(context, batch) for context in contexts for batch in (1, 2)])
         for cell in sweep["prefill"] + sweep["decode"]:
             self.assertGreater(cell["tokens_per_second"], 0)
+        self.assertEqual([line.split(":")[0] for line in sweep["left_out"]],
+                         [f"context {context} is measured at 239" for context in (100000, 200000)])
+        self.check_charts(svg, lines=[2, 2, 2, 3, 3, 3], labels=[
+            "model: decode rate over batch", "batch, sequences at once", "tokens per second, all sequences",
+            "model: decode rate over context", "context, tokens of each sequence", "tokens per second, all sequences",
+            "model: prefill rate over context", "context, tokens of the one prompt", "tokens per second"])
+        table = run(*arguments).stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in table[2:5]], ["16", "32", "239"])
+        self.assertEqual(table[5:], sweep["left_out"])
+
+        longer = json.loads(run(*arguments, "--json", "--sweep-gen-tokens", "100").stdout)["sweep"]
+        self.assertEqual((longer["gen_tokens"], longer["max_context"]), (100, 155))
+
+    def check_charts(self, svg, lines, labels):
         chart = xml.etree.ElementTree.parse(svg).getroot()
         self.assertTrue(chart.tag.endswith("}svg"))
-        lines = [line.attrib["points"].split() for line in chart.iter() if line.tag.endswith("}polyline")]
-        self.assertEqual([len(points) for points in lines], [2, 2, 2])
-        table = run(*arguments).stdout.splitlines()
-        self.assertEqual([line.split()[0] for line in table[2:]], ["16", "32"])
-        for nothing in (("--sweep-memory", "1e-9"), ("--sweep-contexts", "9999999")):
-            self.assert_fails("bench", "-m", self.model, "--sweep", *nothing, says=["--sweep-contexts", "fits", "256"])
-        self.assert_wrong_usage("bench", "-m", self.model, "--svg", svg, says="--sweep")
+        width, height = float(chart.attrib["width"]), float(chart.attrib["height"])
+        points = [line.attrib["points"].split() for line in chart.iter() if line.tag.endswith("}polyline")]
+        self.assertEqual([len(line) for line in points], lines)
+        plots = [group for group in chart if group.tag.endswith("}g")]
+        for x, y in (map(float, point.split(",")) for line in points for point in line):
+            self.assertTrue(0 < x < width and 0 < y < height / len(plots))
+        texts = [element.text for element in chart.iter() if element.tag.endswith("}text")]
+        self.assertEqual([text for text in texts if text in labels], labels)
+        for legend in ("context 16", "context 239", "batch 1", "batch 2"):
+            self.assertIn(legend, texts)
+
+    def test_sweep_within_memory(self):
+        command = ("bench", "-m", self.model, "--sweep", "--sweep-contexts", "16,128", "-t", "1")
+        token_bytes = json.loads(run("inspect", self.model, "--json").stdout)["kv_bytes_per_token"]["f16"]
+        memory = token_bytes * (2 * 128 + 16 + 64 + 200)  # the prompt and a sequence of 128, and part of another
+        sweep = json.loads(run(*command, "--sweep-batches", "1,2,64", "--sweep-memory", str(memory / 1e9), "--json").stdout)["sweep"]
+        self.assertEqual([(cell["context"], cell["batch"]) for cell in sweep["decode"]],
+                         [(16, 1), (16, 2), (128, 1), (128, 2)])
+        for line, context in zip(sweep["left_out"], (16, 128), strict=True):
+            self.assertIn(f"context {context} is measured with up to", line)
+        table = run(*command, "--sweep-batches", "1,64", "--sweep-memory", str(memory / 1e9)).stdout
+        self.assertIn("sequences: the keys and values of more exceed", table)
+
+        sweep = json.loads(run(*command, "--sweep-memory", str(token_bytes * 200 / 1e9), "--json").stdout)["sweep"]
+        self.assertEqual([row["context"] for row in sweep["prefill"]], [16])
+        self.assertIn("context 128 is left out: keys and values", sweep["left_out"][0])
+        self.assert_fails(*command, "--sweep-memory", "1e-9", says=["--sweep-contexts", "no context fits", "context 128"])
+
+    def test_sweep_arguments(self):
+        self.assert_fails("bench", "-m", self.model, "--sweep", "--sweep-gen-tokens", "255", says=["--sweep", "256 positions"])
+        self.assert_wrong_usage("bench", "-m", self.model, "--svg", self.path("sweep.svg"), says="--sweep")
+        self.assert_wrong_usage("bench", "-m", self.model, "--sweep", "--sweep-gen-tokens", "0", says="0 is less than 1")
         for option, value in (("--trace", "x"), ("--batch", "2"), ("--prompt-tokens", "8"), ("--gen-tokens", "8"),
                               ("--repeats", "2")):
             self.assert_wrong_usage("bench", "-m", self.model, "--sweep", option, value, says=option)

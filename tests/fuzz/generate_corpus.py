@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora tests/fuzz/corpus/{gguf,safetensors}: small good files that fuzzers start from.
+"""Writes the seed corpora tests/fuzz/corpus/{gguf,safetensors,packed_file}: small good files that fuzzers start from.
 
 A GGUF seed has one byte in front: where the fuzzer cuts it into two parts of a split model (0: one file).
 """
@@ -85,6 +85,25 @@ def main():
         "bf16": entry("BF16", [1, 1], 22, 24), "f64": entry("F64", [1], 24, 32), "i8": entry("I8", [4], 32, 36),
         "i16": entry("I16", [2], 36, 40), "i32": entry("I32", [2], 40, 48), "i64": entry("I64", [1], 48, 56),
         "none": entry("F32", [0, 7], 56, 56)}, 56))
+
+    def packed(tensors, body):
+        """To be sealed by the fuzzer, which the first byte asks for."""
+        def name(value):
+            return struct.pack("<I", len(value)) + value.encode()
+        table = name("cpu/1") + b"".join(
+            name(label) + struct.pack("<I5Q", dtype, rows, cols, offset, size, 0)
+            for label, dtype, rows, cols, offset, size in tensors)
+        head = b"HRPACKED" + struct.pack("<II5Q", 1, len(tensors), 1, 2, 0, len(table), 0) + bytes(8)
+        return b"\x01" + head + table + bytes(body - len(head) - len(table))
+
+    write("packed_file", "empty", packed([], 128))
+    write("packed_file", "one", packed([("embed", 0, 2, 8, 192, 64)], 256))
+    write("packed_file", "two", packed([("embed", 0, 2, 8, 192, 64), ("lm_head", 8, 4, 32, 256, 128)], 384))
+    write("packed_file", "beyond", packed([("embed", 0, 2, 8, 128, 1 << 63)], 192))
+    one = packed([("embed", 0, 2, 8, 128, 64)], 192)
+    name = one.index(struct.pack("<I", 5) + b"embed")
+    write("packed_file", "long_name", one[:name] + struct.pack("<I", 0xc0000009) + one[name + 4:])
+    write("packed_file", "unsealed", b"\0" + packed([], 128)[1:])
 
 
 main()

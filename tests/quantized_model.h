@@ -7,9 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <headrace/headrace.hpp>
-
-namespace capi_test {
+namespace headrace_test {
 
 class QuantizedModel {
  public:
@@ -93,12 +91,4 @@ class QuantizedModel {
   uint64_t num_keys_ = 0, num_tensors_ = 0, state_ = 1;
 };
 
-// The model, loaded from memory.
-inline headrace::Model load_quantized(const headrace::Options& options) {
-  static const std::string bytes = QuantizedModel::bytes();
-  std::vector<headrace::Source> sources;
-  sources.push_back(headrace::Source::memory(bytes.data(), bytes.size()));
-  return headrace::Model::load(sources, options);
-}
-
-}  // namespace capi_test
+}  // namespace headrace_test
