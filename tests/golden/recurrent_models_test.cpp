@@ -12,6 +12,9 @@ const std::string kData = HEADRACE_TEST_DATA;
 const std::string kModels = kData + "/goldens/models/";
 const std::string kGguf = kData + "/goldens/gguf/";
 
+const std::vector<std::string> kNames = {
+    "lfm2", "mamba", "mamba2", "falcon_h1", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"};
+
 bool have_data() {
   if (!kData.empty() && file_exists(kModels + "lfm2/golden.json")) return true;
   std::puts("SKIPPED: the larger golden models are not there");
@@ -22,7 +25,7 @@ bool have_data() {
 
 TEST_CASE("recurrent models from safetensors") {
   if (!have_data()) return;
-  for (const std::string name : {"lfm2", "mamba", "mamba2", "falcon_h1", "qwen3_5_text", "qwen3_next"}) {
+  for (const std::string& name : kNames) {
     INFO(name);
     check_source(source_at(kModels + name), Golden(kModels + name), kAllCases);
   }
@@ -38,7 +41,7 @@ TEST_CASE("recurrent models from GGUF") {
 
 TEST_CASE("recurrent models do not depend on the cut") {
   if (!have_data()) return;
-  for (const std::string name : {"lfm2", "mamba", "mamba2", "falcon_h1", "qwen3_5_text", "qwen3_next"}) {
+  for (const std::string& name : kNames) {
     INFO(name);
     check_cuts(kModels + name, Golden(kModels + name).ids("p150.input_ids"));
   }
@@ -47,8 +50,33 @@ TEST_CASE("recurrent models do not depend on the cut") {
 // The others' hidden states are recorded elsewhere in their layers.
 TEST_CASE("layer outputs of recurrent models") {
   if (!have_data()) return;
-  for (const std::string name : {"qwen3_5_text", "qwen3_next"}) {
+  for (const std::string name : {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"}) {
     INFO(name);
     check_layers(kModels + name, Golden(kModels + name));
+  }
+}
+
+TEST_CASE("recurrent models in the older config style") {
+  if (!have_data()) return;
+  for (const std::string& name : kNames) {
+    if (!file_exists(kModels + name + "/config_v4.json")) continue;
+    INFO(name);
+    const ModelHeader newer = read_header(source_with_config(kModels + name, "config.json"));
+    const ModelHeader older = read_header(source_with_config(kModels + name, "config_v4.json"));
+    CHECK(spec_to_json(newer.spec) == spec_to_json(older.spec));
+    CHECK(newer.spec == older.spec);
+  }
+}
+
+TEST_CASE("a key that no list of a recurrent family names is refused by name") {
+  if (!have_data()) return;
+  for (const std::string& name : kNames) {
+    INFO(name);
+    ModelSource source = source_with_config(kModels + name, "config.json");
+    source.config_json.insert(source.config_json.find('{') + 1, "\"attention_twist\": 2,");
+    const auto header = ModelHeader::read(source);
+    REQUIRE_FALSE(header.ok());
+    CHECK(header.status().code() == StatusCode::kUnsupported);
+    CHECK(header.status().place().find("/attention_twist") != std::string::npos);
   }
 }

@@ -49,6 +49,7 @@ extern const Family kMambaFamily;
 extern const Family kMamba2Family;
 extern const Family kFalconH1Family;
 extern const Family kQwen35Family;
+extern const Family kQwen35MoeFamily;
 extern const Family kQwen3NextFamily;
 extern const Family kPhi3Family;
 extern const Family kGemma2Family;

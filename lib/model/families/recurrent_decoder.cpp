@@ -184,6 +184,21 @@ Result<Mamba2> read_gguf_mamba2(const GgufReader& gguf) {
   return mamba;
 }
 
+Result<GatedDelta> read_delta(const ConfigReader& config, const GatedDelta& defaults) {
+  GatedDelta delta = defaults;
+  const auto read = [&](const char* key, int64_t low, int64_t high, int32_t& size) -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t value, config.integer_or(key, low, high, size));
+    size = static_cast<int32_t>(value);
+    return {};
+  };
+  HEADRACE_RETURN_IF_ERROR(read("linear_conv_kernel_dim", 2, kMostConvKernel, delta.kernel));
+  HEADRACE_RETURN_IF_ERROR(read("linear_num_key_heads", 1, 1 << 14, delta.num_key_heads));
+  HEADRACE_RETURN_IF_ERROR(read("linear_num_value_heads", 1, 1 << 14, delta.num_heads));
+  HEADRACE_RETURN_IF_ERROR(read("linear_key_head_dim", 1, 1 << 12, delta.key_dim));
+  HEADRACE_RETURN_IF_ERROR(read("linear_value_head_dim", 1, 1 << 12, delta.value_dim));
+  return delta;
+}
+
 Status read_step_limits(const ConfigReader& config, Mamba2& mamba) {
   mamba.step_low = 0.0f;
   mamba.step_high = INFINITY;

@@ -1,4 +1,5 @@
-// What families with recurrent layers have in common: sizes without attention, layers that differ, Mamba-2 layers.
+// What families with recurrent layers have in common: sizes without attention, layers that differ, Mamba-2 and delta
+// layers.
 #pragma once
 
 #include "model/families/dense_decoder.h"
@@ -34,6 +35,9 @@ Result<GqaAttention> read_gguf_attention(const GgufReader& gguf, const ModelSpec
 Result<Mamba2> read_gguf_mamba2(const GgufReader& gguf);
 inline constexpr std::string_view kSsmKeys[] = {"ssm.conv_kernel", "ssm.inner_size", "ssm.state_size",
                                                 "ssm.time_step_rank", "ssm.group_count"};
+
+// The linear_* keys of a gated delta layer; those left out keep the default's sizes.
+Result<GatedDelta> read_delta(const ConfigReader& config, const GatedDelta& defaults);
 
 // Reads time_step_limit into the bounds of the step; without it they are 0 and infinity.
 Status read_step_limits(const ConfigReader& config, Mamba2& mamba);

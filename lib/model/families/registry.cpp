@@ -15,7 +15,8 @@ constexpr const Family* kFamilies[] = {
     &kGemma3Family,     &kMixtralFamily,   &kQwen2MoeFamily,   &kQwen3MoeFamily,    &kGptOssFamily,
     &kErnie45MoeFamily, &kHyV3Family,      &kDeepseekV2Family, &kDeepseekV3Family,  &kGlm4MoeLiteFamily,
     &kGlm4MoeFamily,    &kMiniMaxM2Family, &kLlama4Family,     &kMimoV2FlashFamily, &kLfm2Family,
-    &kMambaFamily,      &kMamba2Family,    &kFalconH1Family,   &kQwen35Family,      &kQwen3NextFamily};
+    &kMambaFamily,      &kMamba2Family,    &kFalconH1Family,   &kQwen35Family,      &kQwen3NextFamily,
+    &kQwen35MoeFamily};
 
 std::string known_names(std::string_view Family::*field) {
   std::string out;
