@@ -21,26 +21,21 @@ Status set_layers(const ConfigReader& config, ModelSpec& spec) {
   const GatedDelta defaults{
       .num_heads = 32, .num_key_heads = 16, .key_dim = 128, .value_dim = 128, .kernel = 4, .norm_eps = spec.norm_eps};
   HEADRACE_ASSIGN_OR_RETURN(const GatedDelta delta, read_delta(config, defaults));
-  std::vector<std::string> types;
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t period, config.integer_or("full_attention_interval", 1, 4096, 4));
+  std::vector<bool> attends;
+  for (size_t i = 0; i < spec.layers.size(); ++i) attends.push_back(static_cast<int64_t>(i + 1) % period == 0);
   if (config.has("layer_types")) {
-    HEADRACE_ASSIGN_OR_RETURN(types, read_mixed_layer_types(config, spec.layers.size()));
-  } else {
-    HEADRACE_ASSIGN_OR_RETURN(const int64_t period, config.integer_or("full_attention_interval", 1, 4096, 4));
-    for (size_t i = 0; i < spec.layers.size(); ++i) {
-      types.push_back(static_cast<int64_t>(i + 1) % period == 0 ? "full_attention" : "linear_attention");
-    }
+    HEADRACE_ASSIGN_OR_RETURN(attends, read_attending(config, spec.layers.size()));
   }
-  for (size_t i = 0; i < types.size(); ++i) {
+  for (size_t i = 0; i < attends.size(); ++i) {
     LayerSpec& layer = spec.layers[i];
-    if (types[i] == "linear_attention") {
+    if (!attends[i]) {
       layer.attention = delta;
-    } else if (types[i] == "full_attention") {
-      gqa(layer).rope = rope;
-      gqa(layer).qk_norm = true;
-      gqa(layer).output_gate = true;
-    } else {
-      return unsupported(config.place_of("layer_types"), "unknown layer type '{}'", types[i]);
+      continue;
     }
+    gqa(layer).rope = rope;
+    gqa(layer).qk_norm = true;
+    gqa(layer).output_gate = true;
   }
   return {};
 }
