@@ -12,8 +12,8 @@ const std::string kData = HEADRACE_TEST_DATA;
 const std::string kModels = kData + "/goldens/models/";
 const std::string kGguf = kData + "/goldens/gguf/";
 
-const std::vector<std::string> kNames = {"lfm2",         "lfm2_moe",         "mamba",     "mamba2", "falcon_h1",
-                                         "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"};
+const std::vector<std::string> kNames = {"lfm2",         "lfm2_moe",         "mamba",      "mamba2",     "falcon_h1",
+                                         "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "olmo_hybrid"};
 
 bool have_data() {
   if (!kData.empty() && file_exists(kModels + "lfm2/golden.json")) return true;
@@ -47,7 +47,7 @@ TEST_CASE("recurrent models do not depend on the cut") {
 // The others' hidden states are recorded elsewhere in their layers.
 TEST_CASE("layer outputs of recurrent models") {
   if (!have_data()) return;
-  for (const std::string name : {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "lfm2_moe"}) {
+  for (const std::string name : {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "lfm2_moe", "olmo_hybrid"}) {
     DYNAMIC_SECTION(name) { check_layers(kModels + name, Golden(kModels + name)); }
   }
 }

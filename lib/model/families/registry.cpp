@@ -16,7 +16,7 @@ constexpr const Family* kFamilies[] = {
     &kErnie45MoeFamily, &kHyV3Family,      &kDeepseekV2Family, &kDeepseekV3Family,  &kGlm4MoeLiteFamily,
     &kGlm4MoeFamily,    &kMiniMaxM2Family, &kLlama4Family,     &kMimoV2FlashFamily, &kLfm2Family,
     &kMambaFamily,      &kMamba2Family,    &kFalconH1Family,   &kQwen35Family,      &kQwen3NextFamily,
-    &kQwen35MoeFamily,  &kLfm2MoeFamily};
+    &kQwen35MoeFamily,  &kLfm2MoeFamily,   &kOlmoHybridFamily};
 
 std::string known_names(std::string_view Family::*field) {
   std::string out;
