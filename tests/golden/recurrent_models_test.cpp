@@ -14,7 +14,8 @@ const std::string kGguf = kData + "/goldens/gguf/";
 
 const std::vector<std::string> kNames = {
     "lfm2",         "lfm2_moe",         "mamba",      "mamba2",      "falcon_h1",
-    "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "olmo_hybrid", "granitemoehybrid"};
+    "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "olmo_hybrid", "granitemoehybrid",
+    "nemotron_h"};
 
 bool have_data() {
   if (!kData.empty() && file_exists(kModels + "lfm2/golden.json")) return true;
@@ -33,7 +34,7 @@ TEST_CASE("recurrent models from safetensors") {
 
 TEST_CASE("recurrent models from GGUF") {
   if (!have_data()) return;
-  for (const std::string name : {"lfm2", "lfm2_moe", "mamba", "mamba2", "falcon_h1"}) {
+  for (const std::string name : {"lfm2", "lfm2_moe", "mamba", "mamba2", "falcon_h1", "nemotron_h"}) {
     DYNAMIC_SECTION(name) { check_source(source_at(kGguf + name + ".gguf"), Golden(kModels + name), kAllCases); }
   }
 }
@@ -67,8 +68,8 @@ TEST_CASE("recurrent models do not depend on the cut") {
 // The others' hidden states are recorded elsewhere in their layers.
 TEST_CASE("layer outputs of recurrent models") {
   if (!have_data()) return;
-  for (const std::string name :
-       {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "lfm2_moe", "olmo_hybrid", "granitemoehybrid"}) {
+  for (const std::string name : {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "lfm2_moe", "olmo_hybrid",
+                                 "granitemoehybrid", "nemotron_h"}) {
     DYNAMIC_SECTION(name) { check_layers(kModels + name, Golden(kModels + name)); }
   }
 }

@@ -54,6 +54,8 @@ extern const Family kQwen3NextFamily;
 extern const Family kLfm2MoeFamily;
 extern const Family kOlmoHybridFamily;
 extern const Family kGraniteHybridFamily;
+extern const Family kNemotronHFamily;
+extern const Family kNemotronHMoeFamily;
 extern const Family kPhi3Family;
 extern const Family kGemma2Family;
 extern const Family kOlmo2Family;
