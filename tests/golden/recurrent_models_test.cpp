@@ -15,7 +15,7 @@ const std::string kGguf = kData + "/goldens/gguf/";
 const std::vector<std::string> kNames = {
     "lfm2",         "lfm2_moe",         "mamba",      "mamba2",      "falcon_h1",
     "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "olmo_hybrid", "granitemoehybrid",
-    "nemotron_h"};
+    "nemotron_h",   "kimi_linear"};
 
 bool have_data() {
   if (!kData.empty() && file_exists(kModels + "lfm2/golden.json")) return true;
@@ -69,7 +69,7 @@ TEST_CASE("recurrent models do not depend on the cut") {
 TEST_CASE("layer outputs of recurrent models") {
   if (!have_data()) return;
   for (const std::string name : {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "lfm2_moe", "olmo_hybrid",
-                                 "granitemoehybrid", "nemotron_h"}) {
+                                 "granitemoehybrid", "nemotron_h", "kimi_linear"}) {
     DYNAMIC_SECTION(name) { check_layers(kModels + name, Golden(kModels + name)); }
   }
 }

@@ -56,6 +56,7 @@ extern const Family kOlmoHybridFamily;
 extern const Family kGraniteHybridFamily;
 extern const Family kNemotronHFamily;
 extern const Family kNemotronHMoeFamily;
+extern const Family kKimiLinearFamily;
 extern const Family kPhi3Family;
 extern const Family kGemma2Family;
 extern const Family kOlmo2Family;
