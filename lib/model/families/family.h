@@ -57,6 +57,7 @@ extern const Family kGraniteHybridFamily;
 extern const Family kNemotronHFamily;
 extern const Family kNemotronHMoeFamily;
 extern const Family kKimiLinearFamily;
+extern const Family kMiniMaxFamily;
 extern const Family kPhi3Family;
 extern const Family kGemma2Family;
 extern const Family kOlmo2Family;
