@@ -268,10 +268,25 @@ void write_feed_forward(JsonWriter& out, const MixtureOfExperts& moe) {
   out.end_object();
 }
 
-Status check_residual(const std::string& place, const ResidualSpec& residual) {
+Status check_residual(const std::string& place, const ResidualSpec& residual, bool has_norm) {
   HEADRACE_RETURN_IF_ERROR(check_finite(place + "scale", residual.scale));
   HEADRACE_RETURN_IF_ERROR(check_finite(place + "keep", residual.keep));
+  if (residual.normed && !has_norm) return malformed(place + "normed", "the block has no norm");
   if (residual.keep != 1.0f && !residual.normed) return malformed(place + "keep", "of a stream that is not normed");
+  return {};
+}
+
+Status check_residuals(const std::string& place, const LayerSpec& layer) {
+  HEADRACE_RETURN_IF_ERROR(
+      check_residual(place + "attention_residual.", layer.attention_residual, layer.attention_norm));
+  HEADRACE_RETURN_IF_ERROR(
+      check_residual(place + "feed_forward_residual.", layer.feed_forward_residual, layer.feed_forward_norm));
+  if (layer.parallel && (layer.attention_residual.normed || layer.feed_forward_residual.normed)) {
+    return malformed(place + "parallel", "blocks side by side are added to the stream as it is");
+  }
+  if (!layer.attention_norm && state_floats(layer) > 0) {
+    return malformed(place + "attention_norm", "a recurrent layer has one");
+  }
   return {};
 }
 
@@ -346,11 +361,7 @@ Status validate_spec(const ModelSpec& spec) {
     if (const auto* latent = std::get_if<LatentAttention>(&spec.layers[i].attention)) parts += latent->num_heads;
     if (const auto* moe = std::get_if<MixtureOfExperts>(&spec.layers[i].feed_forward)) parts += moe->router.num_experts;
     if (parts > kMaxParts) return malformed(place + "num_experts", "more than {} experts and heads so far", kMaxParts);
-    HEADRACE_RETURN_IF_ERROR(check_residual(place + "attention_residual.", spec.layers[i].attention_residual));
-    HEADRACE_RETURN_IF_ERROR(check_residual(place + "feed_forward_residual.", spec.layers[i].feed_forward_residual));
-    if (spec.layers[i].parallel && spec.layers[i].attention_residual.normed) {
-      return malformed(place + "parallel", "blocks side by side share the stream as it is");
-    }
+    HEADRACE_RETURN_IF_ERROR(check_residuals(place, spec.layers[i]));
     HEADRACE_RETURN_IF_ERROR(
         std::visit([&](const auto& attention) { return check_attention(place + "attention.", attention); },
                    spec.layers[i].attention));

@@ -100,22 +100,16 @@ Result<ModelSpec> granite_hybrid_from_config(const ConfigReader& config, const T
 }
 
 Result<ModelSpec> granite_hybrid_from_gguf(const GgufReader& gguf) {
-  std::vector<std::string_view> keys(std::begin(kSsmKeys), std::end(kSsmKeys));
-  keys.insert(keys.end(), std::begin(kGgufAttentionKeys), std::end(kGgufAttentionKeys));
-  keys.insert(keys.end(), std::begin(kGraniteGgufFactors), std::end(kGraniteGgufFactors));
-  keys.insert(keys.end(), moe_gguf_keys().begin(), moe_gguf_keys().end());
-  for (const char* key : {"expert_count", "expert_used_count", "feed_forward_length"}) keys.emplace_back(key);
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_base_gguf(gguf, keys));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_base_gguf(gguf, hybrid_gguf_keys(kGraniteGgufFactors)));
   spec.architecture = "granitemoehybrid";
   HEADRACE_ASSIGN_OR_RETURN(const Mamba2 mamba, read_gguf_mamba2(gguf));
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> kv_heads, read_gguf_kv_heads(gguf, spec));
   // The key's name has another meaning elsewhere: here it says whether attention rotates.
   HEADRACE_ASSIGN_OR_RETURN(const bool rotates, gguf.file().get_bool_or(gguf.key("rope.scaling.finetuned"), true));
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t width, gguf.integer("feed_forward_length", 1, 1 << 22));
-  DenseFeedForward feed_forward;
-  feed_forward.intermediate_size = static_cast<int32_t>(width);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     LayerSpec& layer = spec.layers[i];
+    DenseFeedForward feed_forward;  // unless there are experts
+    feed_forward.intermediate_size = gguf_feed_forward_size(gguf, i);
     layer.feed_forward = feed_forward;
     layer.feed_forward_norm = true;
     layer.attention = mamba;

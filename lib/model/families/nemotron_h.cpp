@@ -16,12 +16,12 @@ constexpr std::string_view kOwnKeys[] = {
     "layer_types", "layers_block_type", "mamba_head_dim", "mamba_hidden_act", "mamba_num_heads", "mamba_proj_bias",
     "mlp_bias", "mlp_hidden_act", "moe_intermediate_size", "moe_latent_size", "moe_shared_expert_intermediate_size",
     "n_group", "n_groups", "n_routed_experts", "n_shared_experts", "norm_eps", "norm_topk_prob", "num_experts_per_tok",
-    "routed_scaling_factor", "sliding_window", "ssm_state_size", "time_step_limit", "time_step_min", "topk_group",
-    "use_bias", "use_conv_bias",
+    "routed_scaling_factor", "sliding_window", "ssm_state_size", "time_step_limit", "topk_group", "use_bias",
+    "use_conv_bias",
     // Of extra layers that predict tokens further ahead.
     "mtp_hybrid_override_pattern", "mtp_layers_block_type",
     // Initial values of training, and a factor of which the heads of a Mamba layer are the product.
-    "expand", "rescale_prenorm_residual", "time_step_floor", "time_step_max", "time_step_rank",
+    "expand", "rescale_prenorm_residual", "time_step_floor", "time_step_max", "time_step_min", "time_step_rank",
     // How it is computed, and the precision of sums and states, which is float32 here.
     "chunk_size", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap", "residual_in_fp32", "use_mamba_kernels"};
 
@@ -55,17 +55,6 @@ Result<std::vector<std::string>> read_blocks(const ConfigReader& config) {
   }
   if (blocks.empty()) return malformed(config.place_of("layers_block_type"), "missing");
   return blocks;
-}
-
-// Experts of both kinds of files.
-MixtureOfExperts plain_experts() {
-  MixtureOfExperts moe;
-  moe.gated = false;
-  moe.activation = Activation::kRelu2;
-  moe.router.score = RouterScore::kSigmoid;
-  moe.router.normalize = true;
-  moe.router.sum_floor = 1e-20f;
-  return moe;
 }
 
 struct Blocks {
@@ -138,6 +127,8 @@ Result<ModelSpec> nemotron_h_from_config(const ConfigReader& config, const Tenso
   HEADRACE_ASSIGN_OR_RETURN(
       ModelSpec spec, read_base_config(config, {131072, 4096, num_layers, 4096, "layer_norm_epsilon", 1e-5, false}));
   spec.architecture = "nemotron_h";
+  HEADRACE_ASSIGN_OR_RETURN(const double eps, config.number_or("layer_norm_epsilon", 1e-5));
+  HEADRACE_RETURN_IF_ERROR(config.only("norm_eps", eps));  // another name in the makers' files
   Blocks blocks;
   HEADRACE_RETURN_IF_ERROR(read_mamba(config, blocks.mamba));
   HEADRACE_RETURN_IF_ERROR(read_attention(config, blocks.attention));
@@ -148,33 +139,27 @@ Result<ModelSpec> nemotron_h_from_config(const ConfigReader& config, const Tenso
   return spec;
 }
 
-// What a layer is shows in its tensors; for widths of feed-forwards the metadata has zeros in some files.
+// What a layer is shows in its tensors.
 Result<ModelSpec> nemotron_h_from_gguf(const GgufReader& gguf) {
-  std::vector<std::string_view> keys(std::begin(kSsmKeys), std::end(kSsmKeys));
-  keys.insert(keys.end(), std::begin(kGgufAttentionKeys), std::end(kGgufAttentionKeys));
-  keys.insert(keys.end(), moe_gguf_keys().begin(), moe_gguf_keys().end());
-  for (const char* key : {"attention.layer_norm_epsilon", "expert_count", "expert_used_count", "feed_forward_length"}) {
-    keys.emplace_back(key);
-  }
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_base_gguf(gguf, keys));
+  constexpr std::string_view kMoreKeys[] = {"attention.layer_norm_epsilon"};
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_base_gguf(gguf, hybrid_gguf_keys(kMoreKeys)));
   spec.architecture = "nemotron_h";
   HEADRACE_ASSIGN_OR_RETURN(const Mamba2 mamba, read_gguf_mamba2(gguf));
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> kv_heads, read_gguf_kv_heads(gguf, spec));
   bool any_experts = false;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     LayerSpec& layer = spec.layers[i];
-    const auto find = [&](const char* name) { return gguf.file().find(fmt::format("blk.{}.{}.weight", i, name)); };
-    const TensorEntry* up = find("ffn_up");
-    const bool experts = find("ffn_gate_inp") != nullptr;
+    const bool experts = gguf.file().find(fmt::format("blk.{}.ffn_gate_inp.weight", i)) != nullptr;
+    const int32_t width = gguf_feed_forward_size(gguf, i);
     any_experts = any_experts || experts;
-    layer.feed_forward_norm = experts || up != nullptr;
+    layer.feed_forward_norm = experts || width > 0;
     if (kv_heads[i] > 0) {
       HEADRACE_ASSIGN_OR_RETURN(GqaAttention attention, read_gguf_attention(gguf, spec, kv_heads[i]));
       attention.rope = RopeSpec();
       layer.attention = attention;
-    } else if (up != nullptr && up->shape.size() == 2 && up->shape[0] <= (1 << 22)) {
+    } else if (width > 0) {
       DenseFeedForward feed_forward;
-      feed_forward.intermediate_size = static_cast<int32_t>(up->shape[0]);
+      feed_forward.intermediate_size = width;
       feed_forward.gated = false;
       feed_forward.activation = Activation::kRelu2;
       layer.feed_forward = feed_forward;
@@ -182,7 +167,13 @@ Result<ModelSpec> nemotron_h_from_gguf(const GgufReader& gguf) {
       layer.attention = mamba;
     }
   }
-  if (any_experts) HEADRACE_RETURN_IF_ERROR(set_gguf_experts(gguf, spec, plain_experts()));
+  MixtureOfExperts moe;
+  moe.gated = false;
+  moe.activation = Activation::kRelu2;
+  moe.router.score = RouterScore::kSigmoid;
+  moe.router.normalize = true;
+  moe.router.sum_floor = 1e-20f;
+  if (any_experts) HEADRACE_RETURN_IF_ERROR(set_gguf_experts(gguf, spec, moe));
   return spec;
 }
 

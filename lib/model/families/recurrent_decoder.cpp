@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "formats/json.h"
+#include "model/families/moe_decoder.h"
 #include "model/families/tensor_names.h"
 
 namespace headrace {
@@ -175,6 +176,12 @@ Result<std::vector<int64_t>> read_gguf_kv_heads(const GgufReader& gguf, const Mo
   return out;
 }
 
+int32_t gguf_feed_forward_size(const GgufReader& gguf, size_t layer) {
+  const TensorEntry* up = gguf.file().find(fmt::format("blk.{}.ffn_up.weight", layer));
+  if (up == nullptr || up->shape.size() != 2 || up->shape[0] > static_cast<uint64_t>(kMaxSize)) return 0;
+  return static_cast<int32_t>(up->shape[0]);
+}
+
 Result<GqaAttention> read_gguf_attention(const GgufReader& gguf, const ModelSpec& spec, int64_t num_kv_heads) {
   GqaAttention attention;
   HEADRACE_ASSIGN_OR_RETURN(const int64_t heads, gguf.integer("attention.head_count", 1, kMaxSize));
@@ -292,10 +299,6 @@ constexpr NamePair kHybridGgufLayer[] = {
     {"gate_proj", "ffn_gate"},
     {"up_proj", "ffn_up"},
     {"down_proj", "ffn_down"},
-    // Granite's feed-forward without experts.
-    {"gate_proj", "ffn_gate_shexp"},
-    {"up_proj", "ffn_up_shexp"},
-    {"down_proj", "ffn_down_shexp"},
     {"router", "ffn_gate_inp"},
     {"router.correction", "exp_probs_b.bias"},
     {"experts.*.gate_proj", "ffn_gate_exps"},
@@ -309,6 +312,18 @@ constexpr NamePair kHybridGgufLayer[] = {
     {"feed_forward_norm", "attn_norm"},  // where a layer is one block, whatever it is
 };
 }  // namespace
+
+std::vector<std::string_view> hybrid_gguf_keys(std::span<const std::string_view> more_keys) {
+  std::vector<std::string_view> keys{"attention.head_count",   "attention.head_count_kv", "attention.key_length",
+                                     "attention.value_length", "rope.freq_base",          "rope.dimension_count",
+                                     "expert_count",           "expert_used_count",       "rope.scaling.finetuned",
+                                     "feed_forward_length"};
+  using Names = std::span<const std::string_view>;
+  for (const Names more : {Names(kSsmKeys), moe_gguf_keys(), more_keys}) {
+    keys.insert(keys.end(), more.begin(), more.end());
+  }
+  return keys;
+}
 
 WeightNaming hybrid_gguf_names() { return {"blk.", kHybridGgufLayer, kGgufTopNames, {}, {}}; }
 

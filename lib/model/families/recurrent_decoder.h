@@ -37,11 +37,9 @@ Result<std::vector<int64_t>> read_gguf_kv_heads(const GgufReader& gguf, const Mo
 // Attention with num_kv_heads heads and its rotation.
 Result<GqaAttention> read_gguf_attention(const GgufReader& gguf, const ModelSpec& spec, int64_t num_kv_heads);
 
-// Keys that read_gguf_kv_heads and read_gguf_attention read.
-inline constexpr std::string_view kGgufAttentionKeys[] = {
-    "attention.head_count", "attention.head_count_kv", "attention.key_length",  "attention.value_length",
-    "rope.freq_base",       "rope.dimension_count",    "rope.scaling.finetuned"};
-
+// Rows of the layer's first matrix of a dense feed-forward, 0 where it has none: what metadata says is of experts in some
+// files.
+int32_t gguf_feed_forward_size(const GgufReader& gguf, size_t layer);
 // How a config names the parameters of Mamba-2 layers; null: it has no such key.
 struct Mamba2Keys {
   const char* num_heads;
@@ -65,7 +63,9 @@ Result<GatedDelta> read_delta(const ConfigReader& config, const GatedDelta& defa
 // Reads time_step_limit into the bounds of the step; without it they are 0 and infinity.
 Status read_step_limits(const ConfigReader& config, Mamba2& mamba);
 
-// Names of hybrids of Mamba-2 layers, attention, feed-forwards and experts in GGUF.
+// GGUF's names for hybrids of Mamba-2 layers, attention, feed-forwards and experts: of the metadata, with more_keys, and
+// of the tensors.
+std::vector<std::string_view> hybrid_gguf_keys(std::span<const std::string_view> more_keys);
 WeightNaming hybrid_gguf_names();
 
 }  // namespace headrace

@@ -35,6 +35,7 @@ Result<const Family*> find_by_config(const ConfigReader& config) {
   if (architectures.size() > 1) return unsupported("/architectures", "names {} architectures", architectures.size());
   if (architectures.empty() && model_type.empty()) return malformed("/architectures", "missing");
   for (const Family* family : kFamilies) {
+    if (family->from_config == nullptr) continue;
     if (!architectures.empty() && family->hf_architecture != architectures[0]) continue;
     if (architectures.empty() && family->hf_model_type != model_type) continue;
     if (!model_type.empty() && family->hf_model_type != model_type) {
