@@ -32,8 +32,9 @@ void CpuExperts::run(const ExpertsParams& p, ThreadPool& pool, const KernelTable
   if (p.num_tokens == 0) return;
   group_rows(p);
   const int64_t visits = starts_.back(), hidden = p.hidden_size, inner = p.intermediate_size;
+  const bool gated = p.all_experts[0].gate != nullptr;
   float* const gate = gate_.reserve_floats(visits * inner);
-  float* const up = up_.reserve_floats(visits * inner);
+  float* const up = gated ? up_.reserve_floats(visits * inner) : gate;
   float* const down = down_.reserve_floats(visits * hidden);
 
   rows_.resize(static_cast<size_t>(visits));
@@ -53,13 +54,13 @@ void CpuExperts::run(const ExpertsParams& p, ThreadPool& pool, const KernelTable
   list_.clear();
   for (size_t g = 0; g < used_.size(); ++g) {
     const ExpertWeights& expert = p.all_experts[static_cast<size_t>(used_[g])];
-    list_.push_back({g, {expert.gate, expert.gate_bias, gate + starts_[g] * inner, inner, false}});
+    if (gated) list_.push_back({g, {expert.gate, expert.gate_bias, gate + starts_[g] * inner, inner, false}});
     list_.push_back({g, {expert.up, expert.up_bias, up + starts_[g] * inner, inner, false}});
   }
   products_.run(starts_, rows_, hidden, list_, pool, kernels);
 
   for_elements(pool, visits * inner, [&](int64_t at, int64_t count) {
-    activate(kernels, p.activation, p.activation_limit, gate + at, up + at, count, gate + at);
+    activate(kernels, p.activation, p.activation_limit, gate + at, gated ? up + at : nullptr, count, gate + at);
   });
 
   list_.clear();

@@ -130,9 +130,9 @@ void rotate_and_store(const StepContext& step, const GqaAttention& spec, const G
 
 }  // namespace
 
-void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights, const NormWeight& norm,
+void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights, const float* input,
             const Batch& batch, const KvLayout& layout, std::byte* cache, bool with_output) {
-  project_inputs(step, weights, block_input(step, norm));
+  project_inputs(step, weights, input);
   prepare_values(step, spec);
   normalize_before(step, spec, weights);
   rotate_and_store(step, spec, weights, batch, layout, cache);
@@ -171,10 +171,16 @@ void project_attention(const StepContext& step, const GqaAttention& spec, const 
   add_branch(step, step.work.attention.data(), width, weights.o, post_norm, scale);
 }
 
-const float* block_input(const StepContext& step, const NormWeight& norm) {
-  if (norm.empty()) return step.work.x.data();
-  apply_norm(step, step.work.x.data(), norm, step.work.normed.data());
-  return step.work.normed.data();
+const float* block_input(const StepContext& step, const NormWeight& norm, const ResidualSpec& residual) {
+  ForwardWorkspace& work = step.work;
+  if (norm.empty()) return work.x.data();
+  apply_norm(step, work.x.data(), norm, work.normed.data());
+  if (residual.normed) {
+    const int64_t count = step.num_rows * step.spec.hidden_size;
+    std::copy_n(work.normed.data(), count, work.x.data());
+    if (residual.keep != 1.0f) step.backend.scale({work.x.data(), count, residual.keep});
+  }
+  return work.normed.data();
 }
 
 void apply_norm(const StepContext& step, const float* x, const NormWeight& norm, float* out) {

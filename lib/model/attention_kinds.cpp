@@ -16,15 +16,16 @@ void with_weights(const AttentionSpec& spec, const LayerWeights& weights, const 
 struct Attend {
   const StepContext& step;
   const LayerWeights& layer;
+  const ResidualSpec& residual;
   const Batch& batch;
   const LayerCache& cache;
   bool with_output;
 
   void operator()(const GqaAttention& spec, const GqaWeights& weights) const {
-    attend(step, spec, weights, layer.attention_norm, batch, cache.layout, cache.blocks, with_output);
+    attend(step, spec, weights, input(), batch, cache.layout, cache.blocks, with_output);
   }
   void operator()(const LatentAttention& spec, const LatentWeights& weights) const {
-    attend(step, spec, weights, block_input(step, layer.attention_norm), batch, cache, with_output);
+    attend(step, spec, weights, input(), batch, cache, with_output);
   }
   void operator()(const NoAttention&, const NoAttentionWeights&) const {}
   void operator()(const AttentionBesideMamba& spec, const AttentionBesideMambaWeights& weights) const {
@@ -33,9 +34,10 @@ struct Attend {
   }
   template <class Spec, class Weights>
   void operator()(const Spec& spec, const Weights& weights) const {
-    apply_norm(step, step.work.x.data(), layer.attention_norm, step.work.normed.data());
+    input();
     mix(step, spec, weights, batch, cache.state_offset);
   }
+  const float* input() const { return block_input(step, layer.attention_norm, residual); }
 };
 
 void scale_rows(const StepContext& step, std::vector<float>& rows, int64_t width, float factor) {
@@ -93,13 +95,13 @@ struct MixedWidth {
 
 }  // namespace
 
-void attend(const StepContext& step, const AttentionSpec& spec, const LayerWeights& weights, const Batch& batch,
+void attend(const StepContext& step, const LayerSpec& spec, const LayerWeights& weights, const Batch& batch,
             const LayerCache& cache, bool with_output) {
-  with_weights(spec, weights, Attend{step, weights, batch, cache, with_output});
+  with_weights(spec.attention, weights, Attend{step, weights, spec.attention_residual, batch, cache, with_output});
 }
 
-void project_attention(const StepContext& step, const AttentionSpec& spec, const LayerWeights& weights, float scale) {
-  with_weights(spec, weights, Project{step, weights, scale});
+void project_attention(const StepContext& step, const LayerSpec& spec, const LayerWeights& weights) {
+  with_weights(spec.attention, weights, Project{step, weights, spec.attention_residual.scale});
 }
 
 int64_t attention_width(const AttentionSpec& spec) { return std::visit(AttentionWidth(), spec); }

@@ -23,18 +23,22 @@ struct StepContext {
   bool long_rope;    // whether layers with a second set of frequencies rotate by that
 };
 
-// Rows that a block reads: those of work.x normalised into work.normed, or as they are where there is no norm.
-const float* block_input(const StepContext& step, const NormWeight& norm);
+// Rows that a block reads: those of work.x normalised into work.normed, or as they are where there is no norm. Where the
+// residual is the normalised rows, work.x becomes what of them is kept.
+const float* block_input(const StepContext& step, const NormWeight& norm, const ResidualSpec& residual);
 
 // Products of x [num_rows, in_features] with weights.
 void linear(const StepContext& step, const float* x, int64_t in_features, std::span<const LinearOutput> outputs);
 // out [num_rows, intermediate_size] = activation(x W_gate) * (x W_up), x [num_rows, hidden_size].
 void gated_linear(const StepContext& step, const float* x, const DenseWeights& weights, Activation activation,
                   float limit, float* out);
+// out [num_rows, size] = activation(x W), likewise.
+void activated_linear(const StepContext& step, const float* x, const LinearWeight& weight, Activation activation,
+                      int64_t size, float* out);
 
-// work.x [num_rows, hidden_size] -> keys and values of every row into the layer's blocks, and (with_output)
-// attention's result, before the output projection, into work.attention.
-void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights, const NormWeight& norm,
+// input [num_rows, hidden_size], what block_input() gives -> keys and values of every row into the layer's blocks, and
+// (with_output) attention's result, before the output projection, into work.attention.
+void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights, const float* input,
             const Batch& batch, const KvLayout& layout, std::byte* cache, bool with_output);
 // work.x += scale [post_norm](work.attention W_o); post_norm may be empty.
 void project_attention(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights,
@@ -59,14 +63,14 @@ struct LayerCache {
   std::byte* blocks;
   int64_t state_offset;
 };
-void attend(const StepContext& step, const AttentionSpec& spec, const LayerWeights& weights, const Batch& batch,
+void attend(const StepContext& step, const LayerSpec& spec, const LayerWeights& weights, const Batch& batch,
             const LayerCache& cache, bool with_output);
 // Likewise of latent attention alone; input is what block_input() gives.
 void attend(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights, const float* input,
             const Batch& batch, const LayerCache& cache, bool with_output);
 void project_attention(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights,
                        const NormWeight& post_norm, float scale);
-void project_attention(const StepContext& step, const AttentionSpec& spec, const LayerWeights& weights, float scale);
+void project_attention(const StepContext& step, const LayerSpec& spec, const LayerWeights& weights);
 // Floats of a row in work.attention and work.mixed between the two.
 int64_t attention_width(const AttentionSpec& spec);
 int64_t mixed_width(const AttentionSpec& spec);

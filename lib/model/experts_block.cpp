@@ -20,6 +20,7 @@ void choose(const StepContext& step, const RouterSpec& spec, const MoeWeights& w
   params.score = spec.score;
   params.normalize = spec.normalize;
   params.sum_floor = spec.sum_floor;
+  params.sum_added = spec.sum_added;
   params.scale = spec.scale;
   params.experts = work.experts.data();
   params.weights = work.expert_weights.data();
@@ -30,7 +31,11 @@ void choose(const StepContext& step, const RouterSpec& spec, const MoeWeights& w
 void add_shared(const StepContext& step, const MixtureOfExperts& spec, const MoeWeights& weights, const float* input,
                 float* out) {
   ForwardWorkspace& work = step.work;
-  gated_linear(step, input, weights.shared, spec.activation, spec.activation_limit, work.gate.data());
+  if (spec.gated) {
+    gated_linear(step, input, weights.shared, spec.activation, spec.activation_limit, work.gate.data());
+  } else {
+    activated_linear(step, input, weights.shared.up, spec.activation, spec.shared_intermediate_size, work.gate.data());
+  }
   if (spec.shared_gate) {
     // On this side of the last product, which is linear, so that the sum needs no buffer of its own.
     const LinearOutput logits[] = {weights.shared_gate.to(work.router.data())};

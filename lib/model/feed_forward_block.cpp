@@ -1,5 +1,3 @@
-#include <span>
-
 #include "model/blocks.h"
 
 namespace headrace {
@@ -19,16 +17,17 @@ void scale_inner(const StepContext& step, std::vector<float>& rows, const DenseF
 void feed_forward(const StepContext& step, const DenseFeedForward& spec, const DenseWeights& weights,
                   const float* input, const NormWeight& post_norm, float scale) {
   ForwardWorkspace& work = step.work;
-  if (spec.gated && spec.gate_scale == 1.0f) {
+  if (!spec.gated) {
+    activated_linear(step, input, weights.up, spec.activation, spec.intermediate_size, work.gate.data());
+  } else if (spec.gate_scale == 1.0f) {
     gated_linear(step, input, weights, spec.activation, 0.0f, work.gate.data());
   } else {
-    const LinearOutput inner[] = {spec.gated ? weights.gate.to(work.gate.data()) : LinearOutput(),
-                                  weights.up.to(work.up.data())};
-    linear(step, input, step.spec.hidden_size, std::span(inner).subspan(spec.gated ? 0 : 1));
-    if (spec.gated) scale_inner(step, work.gate, spec, spec.gate_scale);
+    const LinearOutput inner[] = {weights.gate.to(work.gate.data()), weights.up.to(work.up.data())};
+    linear(step, input, step.spec.hidden_size, inner);
+    scale_inner(step, work.gate, spec, spec.gate_scale);
     GatedActivationParams activation;
-    activation.gate = spec.gated ? work.gate.data() : work.up.data();
-    activation.up = spec.gated ? work.up.data() : nullptr;
+    activation.gate = work.gate.data();
+    activation.up = work.up.data();
     activation.num_elements = step.num_rows * spec.intermediate_size;
     activation.activation = spec.activation;
     activation.out = work.gate.data();

@@ -69,7 +69,8 @@ struct Widths {
 // Whether something is added to the residual stream that a linear op cannot add itself.
 bool needs_branch(const ModelSpec& spec) {
   return spec.learned_positions > 0 || std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
-           return layer.post_attention_norm || layer.post_feed_forward_norm || layer.residual_scale != 1.0f;
+           return layer.post_attention_norm || layer.post_feed_forward_norm || layer.attention_residual.scale != 1.0f ||
+                  layer.feed_forward_residual.scale != 1.0f;
          });
 }
 
@@ -219,7 +220,7 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
     const bool drop_rows = i + 1 == spec_.layers.size() && num_wanted < batch.num_tokens() && !observer_;
     const bool stop_here = drop_rows && num_wanted == 0;
     const LayerCache layer_cache{layouts[i], cache.layer_data(static_cast<int32_t>(i)), state_offset};
-    attend(step, layer.attention, weights, batch, layer_cache, !stop_here);
+    attend(step, layer, weights, batch, layer_cache, !stop_here);
     state_offset += static_cast<int64_t>(state_floats(layer));
     if (stop_here) return {};
     if (drop_rows) {
@@ -232,16 +233,19 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
     // Parallel blocks read the stream before attention is added to it; without a norm of its own the feed-forward
     // block shares attention's, which is still in work_.normed.
     const float* input = work_.normed.data();
-    if (layer.parallel && layer.feed_forward_norm) input = block_input(step, weights.feed_forward_norm);
-    project_attention(step, layer.attention, weights, layer.residual_scale);
+    if (layer.parallel && layer.feed_forward_norm) input = block_input(step, weights.feed_forward_norm, {});
+    project_attention(step, layer, weights);
     const bool has_feed_forward = !std::holds_alternative<NoFeedForward>(layer.feed_forward);
-    if (!layer.parallel && has_feed_forward) input = block_input(step, weights.feed_forward_norm);
+    if (!layer.parallel && has_feed_forward) {
+      input = block_input(step, weights.feed_forward_norm, layer.feed_forward_residual);
+    }
+    const float scale = layer.feed_forward_residual.scale;
     if (const auto* moe = std::get_if<MixtureOfExperts>(&layer.feed_forward)) {
       feed_forward(step, *moe, std::get<MoeWeights>(weights.feed_forward), input, weights.post_feed_forward_norm,
-                   layer.residual_scale);
+                   scale);
     } else if (const auto* dense = std::get_if<DenseFeedForward>(&layer.feed_forward)) {
       feed_forward(step, *dense, std::get<DenseWeights>(weights.feed_forward), input, weights.post_feed_forward_norm,
-                   layer.residual_scale);
+                   scale);
     }
     if (observer_) observer_(static_cast<int32_t>(i) + 1, work_.x.data(), step.num_rows);
   }

@@ -28,4 +28,15 @@ void gated_linear(const StepContext& step, const float* x, const DenseWeights& w
   step.backend.gated_linear(params);
 }
 
+void activated_linear(const StepContext& step, const float* x, const LinearWeight& weight, Activation activation,
+                      int64_t size, float* out) {
+  const LinearOutput outputs[] = {weight.to(out)};
+  linear(step, x, step.spec.hidden_size, outputs);
+  GatedActivationParams params;
+  params.gate = params.out = out;
+  params.num_elements = step.num_rows * size;
+  params.activation = activation;
+  step.backend.gated_activation(params);
+}
+
 }  // namespace headrace

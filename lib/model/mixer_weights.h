@@ -27,12 +27,27 @@ void make_rates(std::vector<float>& values, bool log_rates);
 // Multiplies channels [first, first + count) of a loaded convolution.
 void scale_conv(ConvWeights& conv, int64_t kernel, int64_t first, int64_t count, float factor);
 
+// Tensors of the file that together are one convolution over q, k and v.
+inline constexpr const char* kConvParts[] = {"conv_q", "conv_k", "conv_v"};
+
 // Loader: linear(name, LinearWeight&) with its bias, vector(name, std::vector<float>&), optional_vector likewise.
 template <class Loader>
 Status load_conv(Loader& loader, const std::string& name, int64_t kernel, ConvWeights& out) {
   HEADRACE_RETURN_IF_ERROR(loader.vector(name + ".weight", out.weight));
   out.weight = transposed(out.weight, static_cast<int64_t>(out.weight.size()) / kernel, kernel);
   return loader.optional_vector(name + ".bias", out.bias);
+}
+
+template <class Loader>
+Status load_conv_parts(Loader& loader, const std::string& prefix, int64_t channels, int64_t kernel, ConvWeights& out) {
+  std::vector<float> joined;
+  for (const char* part : kConvParts) {
+    std::vector<float> weight;
+    HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + part + ".weight", weight));
+    joined.insert(joined.end(), weight.begin(), weight.end());
+  }
+  out.weight = transposed(joined, channels, kernel);
+  return {};
 }
 
 template <class Loader>
@@ -85,7 +100,11 @@ Status load_mixer(Loader& loader, const std::string& prefix, const GatedDelta& s
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "mixer_z", out.z));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "mixer_alpha", out.a));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "mixer_beta", out.b));
-  HEADRACE_RETURN_IF_ERROR(load_conv(loader, prefix + "conv", spec.kernel, out.conv));
+  if (spec.conv_parts[0] == 0) {
+    HEADRACE_RETURN_IF_ERROR(load_conv(loader, prefix + "conv", spec.kernel, out.conv));
+  } else {
+    HEADRACE_RETURN_IF_ERROR(load_conv_parts(loader, prefix, spec.conv_channels(), spec.kernel, out.conv));
+  }
   HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "step.bias", out.bias));
   HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "rate", out.rate));
   make_rates(out.rate, spec.log_rates);
@@ -99,13 +118,7 @@ Status load_mixer(Loader& loader, const std::string& prefix, const KimiDelta& sp
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "mixer_q", out.q));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "mixer_k", out.k));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "mixer_v", out.v));
-  std::vector<float> channels;  // of q, k and v one after the other
-  for (const char* part : {"conv_q", "conv_k", "conv_v"}) {
-    std::vector<float> weight;
-    HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + part + ".weight", weight));
-    channels.insert(channels.end(), weight.begin(), weight.end());
-  }
-  out.conv.weight = transposed(channels, 3 * spec.width(), spec.kernel);
+  HEADRACE_RETURN_IF_ERROR(load_conv_parts(loader, prefix, 3 * spec.width(), spec.kernel, out.conv));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "decay_down", out.decay_down));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "decay_up", out.decay_up));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "mixer_beta", out.step));

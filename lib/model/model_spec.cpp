@@ -88,7 +88,7 @@ Status check_attention(const std::string& place, const LatentAttention& spec) {
   if (!(spec.latent_norm_eps > 0) || !std::isfinite(spec.latent_norm_eps)) {
     return malformed(place + "latent_norm_eps", "must be a positive number");
   }
-  if (spec.rope.rotary_dim != spec.rope_dim) {
+  if (spec.rope.rotary_dim != spec.rope_dim && spec.rope.rotary_dim != 0) {
     return malformed(place + "rope.rotary_dim", "{}, but {} dims rotate", spec.rope.rotary_dim, spec.rope_dim);
   }
   return check_rope(place + "rope.", spec.rope, spec.rope_dim);
@@ -255,14 +255,46 @@ void write_feed_forward(JsonWriter& out, const MixtureOfExperts& moe) {
   out.member("router_correction", router.correction);
   out.member("normalize", router.normalize);
   out.member("sum_floor", router.sum_floor);
+  out.member("sum_added", router.sum_added);
   out.member("scale", router.scale);
   out.member("intermediate_size", moe.intermediate_size);
   out.member("activation", activation_name(moe.activation));
   out.member("activation_limit", moe.activation_limit);
   out.member("bias", moe.bias);
+  out.member("gated", moe.gated);
   out.member("weight_inputs", moe.weight_inputs);
   out.member("shared_intermediate_size", moe.shared_intermediate_size);
   out.member("shared_gate", moe.shared_gate);
+  out.end_object();
+}
+
+Status check_residual(const std::string& place, const ResidualSpec& residual, bool has_norm) {
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "scale", residual.scale));
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "keep", residual.keep));
+  if (residual.normed && !has_norm) return malformed(place + "normed", "the block has no norm");
+  if (residual.keep != 1.0f && !residual.normed) return malformed(place + "keep", "of a stream that is not normed");
+  return {};
+}
+
+Status check_residuals(const std::string& place, const LayerSpec& layer) {
+  HEADRACE_RETURN_IF_ERROR(
+      check_residual(place + "attention_residual.", layer.attention_residual, layer.attention_norm));
+  HEADRACE_RETURN_IF_ERROR(
+      check_residual(place + "feed_forward_residual.", layer.feed_forward_residual, layer.feed_forward_norm));
+  if (layer.parallel && (layer.attention_residual.normed || layer.feed_forward_residual.normed)) {
+    return malformed(place + "parallel", "blocks side by side are added to the stream as it is");
+  }
+  if (!layer.attention_norm && state_floats(layer) > 0) {
+    return malformed(place + "attention_norm", "a recurrent layer has one");
+  }
+  return {};
+}
+
+void write_residual(JsonWriter& out, const ResidualSpec& residual) {
+  out.begin_object();
+  out.member("normed", residual.normed);
+  out.member("keep", residual.keep);
+  out.member("scale", residual.scale);
   out.end_object();
 }
 
@@ -285,6 +317,7 @@ Status check_feed_forward(const std::string& place, const MixtureOfExperts& moe)
       check_range(place + "top_k", router.top_k, 1, router.num_experts / router.num_groups * router.top_groups));
   HEADRACE_RETURN_IF_ERROR(check_finite(place + "scale", router.scale));
   HEADRACE_RETURN_IF_ERROR(check_finite(place + "sum_floor", router.sum_floor));
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "sum_added", router.sum_added));
   HEADRACE_RETURN_IF_ERROR(check_finite(place + "activation_limit", moe.activation_limit));
   HEADRACE_RETURN_IF_ERROR(
       check_range(place + "shared_intermediate_size", moe.shared_intermediate_size, 0, kMaxIntermediate));
@@ -328,7 +361,7 @@ Status validate_spec(const ModelSpec& spec) {
     if (const auto* latent = std::get_if<LatentAttention>(&spec.layers[i].attention)) parts += latent->num_heads;
     if (const auto* moe = std::get_if<MixtureOfExperts>(&spec.layers[i].feed_forward)) parts += moe->router.num_experts;
     if (parts > kMaxParts) return malformed(place + "num_experts", "more than {} experts and heads so far", kMaxParts);
-    HEADRACE_RETURN_IF_ERROR(check_finite(place + "residual_scale", spec.layers[i].residual_scale));
+    HEADRACE_RETURN_IF_ERROR(check_residuals(place, spec.layers[i]));
     HEADRACE_RETURN_IF_ERROR(
         std::visit([&](const auto& attention) { return check_attention(place + "attention.", attention); },
                    spec.layers[i].attention));
@@ -402,7 +435,10 @@ void write_spec(JsonWriter& out, const ModelSpec& spec, bool with_frequencies) {
     out.member("attention_norm", layer.attention_norm);
     out.member("feed_forward_norm", layer.feed_forward_norm);
     out.member("parallel", layer.parallel);
-    out.member("residual_scale", layer.residual_scale);
+    out.key("attention_residual");
+    write_residual(out, layer.attention_residual);
+    out.key("feed_forward_residual");
+    write_residual(out, layer.feed_forward_residual);
     out.member("post_attention_norm", layer.post_attention_norm);
     out.member("post_feed_forward_norm", layer.post_feed_forward_norm);
     out.end_object();

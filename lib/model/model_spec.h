@@ -82,7 +82,7 @@ struct LatentAttention {
   int32_t q_rank = 0;    // of the queries' own latent; 0: queries are projected at once
   int32_t rank = 0;      // of the latent of keys and values
   int32_t nope_dim = 0;  // dims of a head's key that do not rotate
-  int32_t rope_dim = 0;  // dims that do
+  int32_t rope_dim = 0;  // dims that do, or, without rotary_dim, would
   int32_t v_dim = 0;     // of a head's value
   float scale = 0.0f;    // of q k^T
   float latent_norm_eps = 1e-6f;
@@ -128,17 +128,19 @@ struct RouterSpec {
   bool correction = false;  // a weight that is added to the scores for the choice
   bool normalize = false;
   float sum_floor = 0.0f;
+  float sum_added = 0.0f;
   float scale = 1.0f;
   bool operator==(const RouterSpec&) const = default;
 };
 
-// The sum of a row's experts, each down(activation(gate(x)) * up(x)), and of a feed-forward that every row visits.
+// The sum of a row's experts and of a feed-forward that every row visits, each as in DenseFeedForward.
 struct MixtureOfExperts {
   RouterSpec router;
   int32_t intermediate_size = 0;  // of one expert
   Activation activation = Activation::kSilu;
   float activation_limit = 0.0f;         // kClampedSwish
   bool bias = false;                     // of the experts
+  bool gated = true;                     // of the experts and of the shared feed-forward
   bool weight_inputs = false;            // weights multiply the experts' inputs, not their outputs
   int32_t shared_intermediate_size = 0;  // 0: no shared feed-forward
   bool shared_gate = false;              // its output times sigmoid(w x)
@@ -151,8 +153,16 @@ struct NoFeedForward {
 };
 using FeedForwardSpec = std::variant<DenseFeedForward, MixtureOfExperts, NoFeedForward>;
 
+// What a block's output is added to: x = keep r + scale block(norm(x)), r = x or, where `normed`, norm(x).
+struct ResidualSpec {
+  bool normed = false;
+  float keep = 1.0f;  // other than 1 only where normed
+  float scale = 1.0f;
+  bool operator==(const ResidualSpec&) const = default;
+};
+
 // x += s [post_attention_norm](attention([attention_norm](x)));
-// x += s [post_feed_forward_norm](feed_forward([feed_forward_norm](x))), s the residual scale.
+// x += s [post_feed_forward_norm](feed_forward([feed_forward_norm](x))), s the scale of the block's residual.
 // Parallel: x += s attention(attention_norm(x)) + s feed_forward(n(x)), n = feed_forward_norm if there is one, else
 // attention_norm.
 struct LayerSpec {
@@ -163,7 +173,7 @@ struct LayerSpec {
   bool attention_norm = true;
   bool feed_forward_norm = true;
   bool parallel = false;
-  float residual_scale = 1.0f;
+  ResidualSpec attention_residual, feed_forward_residual;
   bool operator==(const LayerSpec&) const = default;
 };
 

@@ -305,7 +305,7 @@ void mix(const StepContext& step, const LightningAttention& spec, const Lightnin
   params.out = work.mixed.data();
   params.out_stride = width;
   step.backend.linear_recurrence(params);
-  norm_and_gate(step, weights.norm, step.spec.norm_eps, 1, width, Activation::kSigmoid, false);
+  norm_and_gate(step, weights.norm, spec.norm_eps, 1, width, Activation::kSigmoid, false);
 }
 
 }  // namespace headrace

@@ -64,6 +64,14 @@ Status check_mixer(const std::string& place, const GatedDelta& spec) {
   HEADRACE_RETURN_IF_ERROR(check_range(place + "key_dim", spec.key_dim, 1, kMostDim));
   HEADRACE_RETURN_IF_ERROR(check_range(place + "value_dim", spec.value_dim, 1, kMostDim));
   if (!(spec.norm_eps > 0)) return malformed(place + "norm_eps", "must be a positive number");
+  int64_t parts = 0;
+  for (const int32_t part : spec.conv_parts) {
+    HEADRACE_RETURN_IF_ERROR(check_range(place + "conv_parts", part, 0, spec.conv_channels()));
+    parts += part;
+  }
+  if (parts != 0 && parts != spec.conv_channels()) {
+    return malformed(place + "conv_parts", "{} channels, the layer has {}", parts, spec.conv_channels());
+  }
   return check_kernel(place, spec.kernel);
 }
 
@@ -80,6 +88,7 @@ Status check_mixer(const std::string& place, const LightningAttention& spec) {
   if (!(spec.slope_factor > 0) || !std::isfinite(spec.slope_factor)) {
     return malformed(place + "slope_factor", "must be a positive number");
   }
+  if (!(spec.norm_eps > 0)) return malformed(place + "norm_eps", "must be a positive number");
   return {};
 }
 
@@ -204,6 +213,7 @@ void write_mixer(JsonWriter& out, const LightningAttention& spec) {
   out.member("num_heads", spec.num_heads);
   out.member("head_dim", spec.head_dim);
   out.member("slope_factor", spec.slope_factor);
+  out.member("norm_eps", spec.norm_eps);
 }
 
 void write_mixer(JsonWriter& out, const NoAttention&) { out.member("kind", "none"); }

@@ -57,6 +57,8 @@ struct GatedDelta {
   int32_t value_dim = 0;
   int32_t kernel = 0;
   bool log_rates = true;
+  // Channels of the tensors q, k and v that hold the convolution one after the other; zeros: one tensor holds all.
+  std::array<int32_t, 3> conv_parts = {};
   float step_scale = 1.0f;  // of sigmoid(b): 2 allows negative eigenvalues
   float norm_eps = 0.0f;    // of the output's norm
   int64_t keys() const { return int64_t{num_key_heads} * key_dim; }
@@ -81,6 +83,7 @@ struct LightningAttention {
   int32_t num_heads = 0;
   int32_t head_dim = 0;
   float slope_factor = 1.0f;  // of the layer: head h decays by exp(-slope_factor * 2^(-8 (h + 1) / num_heads))
+  float norm_eps = 0.0f;      // of the output's norm
   int64_t width() const { return int64_t{num_heads} * head_dim; }
   bool operator==(const LightningAttention&) const = default;
 };

@@ -72,7 +72,11 @@ void add_mixer(std::vector<WeightEntry>& out, const std::string& prefix, const G
   add("mixer_z", spec.values(), group * spec.value_dim);
   add("mixer_beta", spec.num_heads, group);
   add("mixer_alpha", spec.num_heads, group);
-  add_conv(out, prefix + "conv", spec.conv_channels(), spec.kernel, false);
+  if (spec.conv_parts[0] == 0) {
+    add_conv(out, prefix + "conv", spec.conv_channels(), spec.kernel, false);
+  } else {
+    for (size_t i = 0; i < 3; ++i) add_conv(out, prefix + kConvParts[i], spec.conv_parts[i], spec.kernel, false);
+  }
   add_vector(out, prefix + "step.bias", spec.num_heads);
   add_vector(out, prefix + "rate", spec.num_heads);
   add_vector(out, prefix + "mixer_norm.weight", spec.value_dim);
@@ -83,8 +87,7 @@ void add_mixer(std::vector<WeightEntry>& out, const std::string& prefix, const K
   for (const char* part : {"mixer_q", "mixer_k", "mixer_v"}) {
     add_linear(out, prefix + part, spec.width(), hidden, false);
   }
-  for (const char* part : {"conv_q", "conv_k", "conv_v"})
-    add_conv(out, prefix + part, spec.width(), spec.kernel, false);
+  for (const char* part : kConvParts) add_conv(out, prefix + part, spec.width(), spec.kernel, false);
   add_linear(out, prefix + "decay_down", spec.head_dim, hidden, false);
   add_linear(out, prefix + "decay_up", spec.width(), spec.head_dim, false);
   add_linear(out, prefix + "mixer_beta", spec.num_heads, hidden, false);
@@ -100,6 +103,7 @@ void add_mixer(std::vector<WeightEntry>& out, const std::string& prefix, const L
                int64_t hidden) {
   for (const char* part : {"mixer_q", "mixer_k", "mixer_v"}) {
     add_linear(out, prefix + part, spec.width(), hidden, false);
+    out.back().row_block = size(spec.head_dim);  // one tensor holds them head by head
   }
   add_linear(out, prefix + "mixer_gate", spec.width(), hidden, false);
   add_vector(out, prefix + "mixer_norm.weight", spec.width());

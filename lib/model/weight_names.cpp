@@ -108,6 +108,7 @@ void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, 
   DenseFeedForward expert, shared;
   expert.intermediate_size = moe.intermediate_size;
   expert.bias = moe.bias;
+  expert.gated = shared.gated = moe.gated;
   shared.intermediate_size = moe.shared_intermediate_size;
   add_linear(out, prefix + "router", experts, hidden, moe.router.bias);
   if (moe.router.correction) out.push_back({prefix + "router.correction", "", {experts}});

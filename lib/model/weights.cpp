@@ -206,7 +206,7 @@ Status load_feed_forward(Loader& loader, const std::string& prefix, MoeWeights& 
     out.table.push_back({expert.gate.weight.get(), expert.up.weight.get(), expert.down.weight.get(), bias(expert.gate),
                          bias(expert.up), bias(expert.down)});
   }
-  if (!loader.has(prefix + "shared.gate_proj.weight")) return {};
+  if (!loader.has(prefix + "shared.up_proj.weight")) return {};
   HEADRACE_RETURN_IF_ERROR(load_feed_forward(loader, prefix + "shared.", out.shared));
   return loader.has(prefix + "shared.router.weight") ? loader.linear(prefix + "shared.router", out.shared_gate)
                                                      : Status();

@@ -163,8 +163,9 @@ class ProfilingBackend final : public Backend {
       }
     }
     if (any_block) call.arithmetic = block_arithmetic_;
-    call.multiply_adds = static_cast<uint64_t>(3 * p.num_tokens * p.top_k) * static_cast<uint64_t>(p.hidden_size) *
-                         static_cast<uint64_t>(p.intermediate_size);
+    const int64_t matrices = p.all_experts[0].gate != nullptr ? 3 : 2;
+    call.multiply_adds = static_cast<uint64_t>(matrices * p.num_tokens * p.top_k) *
+                         static_cast<uint64_t>(p.hidden_size) * static_cast<uint64_t>(p.intermediate_size);
     const ProfiledSpan span(profile_.get(), call);
     backend_->experts(p);
   }

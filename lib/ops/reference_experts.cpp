@@ -33,11 +33,12 @@ void reference_experts(const ExpertsParams& p) {
       const float weight = p.weights[token * p.top_k + i];
       const float* row = p.x + token * p.hidden_size;
       for (size_t d = 0; d < hidden; ++d) x[d] = p.weight_inputs ? row[d] * weight : row[d];
-      multiply(*expert.gate, expert.gate_bias, x.data(), gate.data());
+      const bool gated = expert.gate != nullptr;
+      if (gated) multiply(*expert.gate, expert.gate_bias, x.data(), gate.data());
       multiply(*expert.up, expert.up_bias, x.data(), up.data());
       GatedActivationParams activation;
-      activation.gate = gate.data();
-      activation.up = up.data();
+      activation.gate = gated ? gate.data() : up.data();
+      activation.up = gated ? up.data() : nullptr;
       activation.num_elements = p.intermediate_size;
       activation.activation = p.activation;
       activation.limit = p.activation_limit;

@@ -55,7 +55,8 @@ void RowRouter::route(int64_t row) {
 
   double sum = 0.0;
   for (const int32_t expert : chosen_) sum += scores_[static_cast<size_t>(expert)];
-  const double divisor = p_.normalize ? std::max(sum, static_cast<double>(p_.sum_floor)) : 1.0;
+  const double divisor =
+      p_.normalize ? std::max(sum, static_cast<double>(p_.sum_floor)) + static_cast<double>(p_.sum_added) : 1.0;
   for (size_t i = 0; i < chosen_.size(); ++i) {
     const size_t at = static_cast<size_t>(row * p_.top_k) + i;
     p_.experts[at] = chosen_[i];

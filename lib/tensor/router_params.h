@@ -23,7 +23,7 @@ enum class GroupScore : int32_t {
 //   score = softmax or sigmoid of the logits; choice = score + correction
 //   only the top_groups best of num_groups equal runs of experts stay in play
 //   the top_k experts with the largest choice are taken, of equal ones (NaN counts as the smallest) the lower index
-//   weight = score, divided by max(sum of the chosen scores, sum_floor) when normalize is set, times scale
+//   weight = score, divided by max(sum of the chosen scores, sum_floor) + sum_added when normalize is set, times scale
 // A softmax over the chosen logits alone is kSoftmax with normalize: the other terms cancel.
 struct RouteParams {
   const float* logits = nullptr;      // [num_tokens, num_experts]
@@ -37,14 +37,15 @@ struct RouteParams {
   RouterScore score = RouterScore::kSoftmax;
   bool normalize = false;
   float sum_floor = 0.0f;
+  float sum_added = 0.0f;
   float scale = 1.0f;
   int32_t* experts = nullptr;  // [num_tokens, top_k], ascending within a row
   float* weights = nullptr;    // [num_tokens, top_k], of those experts
 };
 
-// One expert: down(activation(gate(x)) * up(x)).
+// One expert: down(activation(gate(x)) * up(x)), or down(activation(up(x))) where gate is null, of all alike.
 struct ExpertWeights {
-  const PackedWeight* gate = nullptr;  // [intermediate_size, hidden_size]
+  const PackedWeight* gate = nullptr;  // [intermediate_size, hidden_size] or null
   const PackedWeight* up = nullptr;    // [intermediate_size, hidden_size]
   const PackedWeight* down = nullptr;  // [hidden_size, intermediate_size]
   const float* gate_bias = nullptr;    // [intermediate_size] or null

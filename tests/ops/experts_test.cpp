@@ -19,7 +19,7 @@ struct RouterCase {
   RouterScore score = RouterScore::kSoftmax;
   GroupScore group_score = GroupScore::kTopTwoSum;
   bool corrected = false, normalize = false;
-  float scale = 1.0f;
+  float scale = 1.0f, sum_added = 0.0f;
 };
 
 Routed route(Backend& backend, const RouterCase& c, const std::vector<float>& logits,
@@ -40,6 +40,7 @@ Routed route(Backend& backend, const RouterCase& c, const std::vector<float>& lo
   p.group_score = c.group_score;
   p.normalize = c.normalize;
   p.sum_floor = 1e-20f;
+  p.sum_added = c.sum_added;
   p.scale = c.scale;
   p.experts = out.experts.data();
   p.weights = out.weights.data();
@@ -84,7 +85,7 @@ Routed search(const RouterCase& c, const float* logits, const std::vector<float>
     out.experts.push_back(static_cast<int32_t>(best));
   }
   std::sort(out.experts.begin(), out.experts.end());
-  double sum = 0.0;
+  double sum = static_cast<double>(c.sum_added);
   for (const int32_t e : out.experts) sum += scores[static_cast<size_t>(e)];
   for (const int32_t e : out.experts) {
     out.weights.push_back(
@@ -138,7 +139,7 @@ struct MoeCase {
   int32_t num_experts = 6, top_k = 2;
   int64_t hidden = 64, inner = 96, rows = 37;
   Activation activation = Activation::kSilu;
-  bool bias = false, weight_inputs = false, accumulate = false;
+  bool bias = false, weight_inputs = false, accumulate = false, gated = true;
 };
 
 // One backend's experts, with inputs and a choice that leaves some experts without rows.
@@ -155,8 +156,8 @@ struct Moe {
     }
     const auto bias = [&](size_t index) { return c.bias ? biases[index].data() : nullptr; };
     for (size_t e = 0; e < static_cast<size_t>(c.num_experts); ++e) {
-      experts.push_back({weights[3 * e].get(), weights[3 * e + 1].get(), weights[3 * e + 2].get(), bias(3 * e),
-                         bias(3 * e + 1), bias(3 * e + 2)});
+      experts.push_back({c.gated ? weights[3 * e].get() : nullptr, weights[3 * e + 1].get(), weights[3 * e + 2].get(),
+                         bias(3 * e), bias(3 * e + 1), bias(3 * e + 2)});
     }
     x = random_floats(static_cast<size_t>(c.rows * c.hidden), 1);
     start = random_floats(x.size(), 2);
@@ -219,11 +220,11 @@ struct Moe {
       if (c.weight_inputs) {
         for (float& value : input) value *= factors[visit];
       }
-      std::vector<float> gate = multiply(expert.gate, expert.gate_bias, input);
       const std::vector<float> up = multiply(expert.up, expert.up_bias, input);
+      std::vector<float> gate = c.gated ? multiply(expert.gate, expert.gate_bias, input) : up;
       GatedActivationParams activation;
       activation.gate = gate.data();
-      activation.up = up.data();
+      activation.up = c.gated ? up.data() : nullptr;
       activation.num_elements = c.inner;
       activation.activation = c.activation;
       activation.limit = 1.5f;
@@ -280,6 +281,7 @@ TEST_CASE("The router finds what a plain search finds") {
     check_route({256, 8, 8, 4, RouterScore::kSigmoid, GroupScore::kTopTwoSum, true, normalize, 2.5f});
     check_route({64, 6, 8, 3, RouterScore::kSoftmax, GroupScore::kMax, false, normalize, 16.0f});
   }
+  check_route({32, 4, 1, 1, RouterScore::kSigmoid, GroupScore::kMax, true, true, 1.0f, 0.25f});
   check_route({16, 1, 1, 1, RouterScore::kSigmoid});
   check_route({4, 4, 4, 4, RouterScore::kSoftmax});
   check_route({8, 2, 8, 2, RouterScore::kSigmoid, GroupScore::kTopTwoSum, true, true});
@@ -305,12 +307,18 @@ TEST_CASE("Experts have the bits of their linear layers, whatever rows accompany
   }
   check_experts({DType::kF32, 6, 3, 40, 24, 37, Activation::kGeluTanh, true, false, true});
   check_experts({DType::kMXFP4, 6, 4, 96, 64, 37, Activation::kClampedSwish, true, false, true});
+  for (DType dtype : {DType::kF32, DType::kQ8_0}) {
+    check_experts({dtype, 6, 2, 64, 96, 37, Activation::kRelu2, true, false, true, /*gated=*/false});
+  }
   check_experts({DType::kQ8_0, 3, 1, 64, 32, 1300});  // rows of one expert in more than one group of outliers
 }
 
-TEST_CASE("Experts agree with the reference") {
+namespace {
+
+void check_against_reference(bool gated) {
   MoeCase c;
   c.bias = c.accumulate = true;
+  c.gated = gated;
   const auto reference = make_reference_backend();
   const Moe expected(*reference, c);
   const std::vector<float> want = expected.run(0, c.rows);
@@ -322,6 +330,13 @@ TEST_CASE("Experts agree with the reference") {
     const Moe moe(*backend, c);
     CHECK(worst(moe.run(0, c.rows), want, std::vector<double>(want.size(), bound)) <= 1.0);
   }
+}
+
+}  // namespace
+
+TEST_CASE("Experts agree with the reference, with and without a gate") {
+  check_against_reference(true);
+  check_against_reference(false);
 }
 
 TEST_CASE("Each head has a matrix of its own") {

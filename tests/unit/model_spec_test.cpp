@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -323,6 +324,10 @@ TEST_CASE("configs that cannot be honoured name the key") {
   check_config("attn_logit_softcapping", 5, StatusCode::kUnsupported);
   check_config("is_encoder_decoder", true, StatusCode::kUnsupported);
   check_config("rope_interleaved", true, StatusCode::kUnsupported);
+  json nameless = llama_config();
+  nameless["architectures"] = {""};
+  nameless.erase("model_type");
+  check_refused(import(nameless, llama_shapes()).status(), StatusCode::kUnsupported, "architectures");
   json odd = llama_config();
   odd["head_dim"] = 3;  // an odd number of dims cannot rotate
   check_refused(import(odd, llama_shapes()).status(), StatusCode::kMalformed, "head_dim");
@@ -375,6 +380,34 @@ TEST_CASE("tensors are checked against the spec") {
   shapes["model.layers.0.self_attn.q_proj.bias"] = {8};
   check_refused(import(llama_config(), shapes).status(), StatusCode::kUnsupported,
                 "model.layers.0.self_attn.q_proj.bias");
+}
+
+TEST_CASE("a spec whose norms do not go with its blocks is refused by name") {
+  const ModelSpec good = imported(llama_config(), llama_shapes());
+  const auto check = [&](const char* place, const std::function<void(LayerSpec&)>& change) {
+    ModelSpec spec = good;
+    change(spec.layers[1]);
+    check_refused(validate_spec(spec), StatusCode::kMalformed, place);
+  };
+  check("layers.1.attention_residual.normed", [](LayerSpec& layer) {
+    layer.attention_residual.normed = true;
+    layer.attention_norm = false;
+  });
+  check("layers.1.feed_forward_residual.keep", [](LayerSpec& layer) { layer.feed_forward_residual.keep = 2.0f; });
+  check("layers.1.attention_residual.scale", [](LayerSpec& layer) { layer.attention_residual.scale = INFINITY; });
+  check("layers.1.parallel", [](LayerSpec& layer) {
+    layer.parallel = true;
+    layer.feed_forward_residual.normed = true;
+  });
+  check("layers.1.attention_norm", [](LayerSpec& layer) {
+    layer.attention = ShortConv{8, 3, false};
+    layer.attention_norm = false;
+  });
+  check("layers.1.attention.conv_parts", [](LayerSpec& layer) {
+    GatedDelta delta{.num_heads = 2, .num_key_heads = 2, .key_dim = 4, .value_dim = 4, .kernel = 4, .norm_eps = 1e-5f};
+    delta.conv_parts = {8, 8, 7};
+    layer.attention = delta;
+  });
 }
 
 TEST_CASE("GGUF metadata") {

@@ -1,6 +1,8 @@
 // DeepSeek-V2, V3 (R1 among them) and GLM-4.7-Flash: multi-head latent attention, experts in groups with shared ones.
 // Reference: transformers models/deepseek_v2, deepseek_v3, glm4_moe_lite. The norms of the latents have an epsilon of
 // their own there. In GGUF all go by deepseek2.
+#include "model/families/deepseek.h"
+
 #include <cmath>
 
 #include "model/families/config_keys.h"
@@ -27,14 +29,12 @@ constexpr std::string_view kOwnKeys[] = {
     "topk_method",      "v_head_dim",
 };
 
-struct LatentDefaults {
-  int64_t q_rank = 1536, rank = 512, nope_dim = 128, rope_dim = 64, v_dim = 128;
-};
-
 // scale = 1 / sqrt(nope + rope), times the square of yarn's magnitude.
 float attention_scale(int32_t head_dim, double magnitude) {
   return static_cast<float>(magnitude * magnitude / std::sqrt(static_cast<double>(head_dim)));
 }
+
+}  // namespace
 
 Result<LatentAttention> read_latent(const ConfigReader& config, const LatentDefaults& defaults, int64_t max_positions) {
   LatentAttention out;
@@ -68,6 +68,8 @@ Result<LatentAttention> read_latent(const ConfigReader& config, const LatentDefa
   out.scale = attention_scale(out.nope_dim + out.rope_dim, magnitude);
   return out;
 }
+
+namespace {
 
 Result<ModelSpec> read_deepseek(const ConfigReader& config, const LatentDefaults& latent, const char* architecture) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));

@@ -33,7 +33,10 @@ ModelSpec make_dense_spec(const DenseSizes& sizes) {
   attention.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(sizes.head_dim)));
   DenseFeedForward feed_forward;
   feed_forward.intermediate_size = static_cast<int32_t>(sizes.intermediate_size);
-  spec.layers.assign(static_cast<size_t>(sizes.num_layers), LayerSpec{attention, feed_forward, false, false});
+  LayerSpec layer;
+  layer.attention = attention;
+  layer.feed_forward = feed_forward;
+  spec.layers.assign(static_cast<size_t>(sizes.num_layers), layer);
   return spec;
 }
 

@@ -80,19 +80,9 @@ Result<ModelSpec> mamba2_from_config(const ConfigReader& config, const TensorFil
   spec.architecture = "mamba2";
   HEADRACE_RETURN_IF_ERROR(config.only("hidden_act", "silu"));
   HEADRACE_RETURN_IF_ERROR(config.only("rms_norm", true));
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t heads, config.integer_or("num_heads", 1, 1 << 14, 128));
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t head_dim, config.integer_or("head_dim", 1, 1 << 12, 64));
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t states, config.integer_or("state_size", 1, 1 << 12, 128));
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t groups, config.integer_or("n_groups", 1, 1 << 14, 8));
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t kernel, config.integer_or("conv_kernel", 2, kMostConvKernel, 4));
-  Mamba2 mamba;
-  mamba.num_heads = static_cast<int32_t>(heads);
-  mamba.head_dim = static_cast<int32_t>(head_dim);
-  mamba.state_size = static_cast<int32_t>(states);
-  mamba.num_groups = mamba.norm_groups = static_cast<int32_t>(groups);
-  mamba.kernel = static_cast<int32_t>(kernel);
-  HEADRACE_ASSIGN_OR_RETURN(mamba.conv_bias, config.boolean_or("use_conv_bias", true));
-  HEADRACE_ASSIGN_OR_RETURN(mamba.bias, config.boolean_or("use_bias", false));
+  Mamba2 mamba{.num_heads = 128, .head_dim = 64, .state_size = 128, .num_groups = 8, .kernel = 4, .conv_bias = true};
+  HEADRACE_RETURN_IF_ERROR(read_mamba2(
+      config, {"num_heads", "head_dim", "n_groups", "state_size", "conv_kernel", "use_conv_bias", "use_bias"}, mamba));
   HEADRACE_RETURN_IF_ERROR(read_step_limits(config, mamba));
   for (LayerSpec& layer : spec.layers) layer.attention = mamba;
   return spec;

@@ -47,7 +47,8 @@ Result<std::vector<bool>> read_sparse_layers(const ConfigReader& config, size_t 
   return sparse;
 }
 
-Result<MixtureOfExperts> read_grouped_experts(const ConfigReader& config, const GroupedExpertDefaults& defaults) {
+Result<MixtureOfExperts> read_grouped_experts(const ConfigReader& config, const GroupedExpertDefaults& defaults,
+                                              const GroupedExpertKeys& keys) {
   MixtureOfExperts moe;
   RouterSpec& router = moe.router;
   const auto read = [&](const char* key, int64_t low, int64_t high, int64_t fallback, auto& out) -> Status {
@@ -56,15 +57,15 @@ Result<MixtureOfExperts> read_grouped_experts(const ConfigReader& config, const 
     return {};
   };
   int32_t num_shared = 0;
-  HEADRACE_RETURN_IF_ERROR(read("n_routed_experts", 1, kMaxExperts, defaults.num_experts, router.num_experts));
-  HEADRACE_RETURN_IF_ERROR(read("num_experts_per_tok", 1, kMaxExperts, defaults.top_k, router.top_k));
-  HEADRACE_RETURN_IF_ERROR(read("n_group", 1, kMaxExperts, defaults.num_groups, router.num_groups));
+  HEADRACE_RETURN_IF_ERROR(read(keys.num_experts, 1, kMaxExperts, defaults.num_experts, router.num_experts));
+  HEADRACE_RETURN_IF_ERROR(read(keys.top_k, 1, kMaxExperts, defaults.top_k, router.top_k));
+  HEADRACE_RETURN_IF_ERROR(read(keys.num_groups, 1, kMaxExperts, defaults.num_groups, router.num_groups));
   HEADRACE_RETURN_IF_ERROR(read("topk_group", 1, kMaxExperts, defaults.top_groups, router.top_groups));
   HEADRACE_RETURN_IF_ERROR(
       read("moe_intermediate_size", 1, kMaxSize, defaults.intermediate_size, moe.intermediate_size));
-  HEADRACE_RETURN_IF_ERROR(read("n_shared_experts", 0, 1024, defaults.num_shared, num_shared));
+  HEADRACE_RETURN_IF_ERROR(read(keys.num_shared, 0, 1024, defaults.num_shared, num_shared));
   moe.shared_intermediate_size = num_shared * moe.intermediate_size;
-  HEADRACE_ASSIGN_OR_RETURN(router.normalize, config.boolean_or("norm_topk_prob", true));
+  HEADRACE_ASSIGN_OR_RETURN(router.normalize, config.boolean_or(keys.normalize, true));
   HEADRACE_ASSIGN_OR_RETURN(const double scale, config.number_or("routed_scaling_factor", defaults.scale));
   router.scale = static_cast<float>(scale);
   router.score = RouterScore::kSigmoid;
@@ -85,9 +86,9 @@ Status set_gguf_experts(const GgufReader& gguf, ModelSpec& spec, MixtureOfExpert
   }
   HEADRACE_ASSIGN_OR_RETURN(const int64_t count, gguf.integer("expert_count", 1, kMaxExperts));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t used, gguf.integer("expert_used_count", 1, count));
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t inner, gguf.integer("feed_forward_length", 1, kMaxSize));
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t expert_inner,
-                            gguf.integer_or("expert_feed_forward_length", 1, kMaxSize, inner));
+  const char* const width_key =
+      gguf.has("expert_feed_forward_length") ? "expert_feed_forward_length" : "feed_forward_length";
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t expert_inner, gguf.integer(width_key, 1, kMaxSize));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t groups, gguf.integer_or("expert_group_count", 1, count, 1));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t used_groups, gguf.integer_or("expert_group_used_count", 1, groups, groups));
   HEADRACE_ASSIGN_OR_RETURN(const double scale, gguf.number_or("expert_weights_scale", 1.0));
@@ -113,7 +114,7 @@ Status set_gguf_experts(const GgufReader& gguf, ModelSpec& spec, MixtureOfExpert
     moe.router.bias = find("ffn_gate_inp.bias") != nullptr;
     moe.router.correction = find("exp_probs_b.bias") != nullptr || find("exp_probs_b") != nullptr;
     moe.bias = find("ffn_down_exps.bias") != nullptr;
-    if (const TensorEntry* shared = find("ffn_gate_shexp.weight")) {
+    if (const TensorEntry* shared = find("ffn_up_shexp.weight")) {
       if (shared->shape.size() != 2 || shared->shape[0] > static_cast<uint64_t>(kMaxSize)) {
         return malformed(shared->name, "not a matrix of a feed-forward");
       }

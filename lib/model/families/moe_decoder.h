@@ -22,7 +22,15 @@ struct GroupedExpertDefaults {
   int64_t num_experts = 0, top_k = 0, intermediate_size = 0, num_shared = 0, num_groups = 1, top_groups = 1;
   double scale = 1.0;
 };
-Result<MixtureOfExperts> read_grouped_experts(const ConfigReader& config, const GroupedExpertDefaults& defaults);
+struct GroupedExpertKeys {
+  const char* num_experts = "n_routed_experts";
+  const char* top_k = "num_experts_per_tok";
+  const char* num_groups = "n_group";
+  const char* num_shared = "n_shared_experts";
+  const char* normalize = "norm_topk_prob";
+};
+Result<MixtureOfExperts> read_grouped_experts(const ConfigReader& config, const GroupedExpertDefaults& defaults,
+                                              const GroupedExpertKeys& keys = {});
 
 // GGUF: which layers have experts, shared ones, biases and corrections is read from the tensor table, sizes and the
 // router from the metadata. `experts` holds what the family fixes; scores follow expert_gating_func where it is given.

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "formats/json.h"
+#include "model/families/moe_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -114,12 +116,31 @@ Result<ModelSpec> read_base_gguf(const GgufReader& gguf, std::span<const std::st
   return spec;
 }
 
-Result<std::vector<std::string>> read_mixed_layer_types(const ConfigReader& config, size_t num_layers) {
-  HEADRACE_ASSIGN_OR_RETURN(std::vector<std::string> types, config.texts("layer_types"));
+namespace {
+
+Result<std::vector<std::string>> read_types(const ConfigReader& config, size_t num_layers, const char* key) {
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<std::string> types, config.texts(key));
   if (types.size() != num_layers) {
-    return malformed(config.place_of("layer_types"), "{} entries for {} layers", types.size(), num_layers);
+    return malformed(config.place_of(key), "{} entries for {} layers", types.size(), num_layers);
   }
   return types;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> read_mixed_layer_types(const ConfigReader& config, size_t num_layers) {
+  return read_types(config, num_layers, "layer_types");
+}
+
+Result<std::vector<bool>> read_attending(const ConfigReader& config, size_t num_layers, const char* key) {
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<std::string> types, read_types(config, num_layers, key));
+  std::vector<bool> attends;
+  for (const std::string& type : types) {
+    attends.push_back(type == "full_attention" || type == "attention");  // the second of older files
+    if (attends.back() || type == "linear_attention" || type == "mamba") continue;
+    return unsupported(config.place_of(key), "unknown layer type '{}'", type);
+  }
+  return attends;
 }
 
 Result<std::vector<int64_t>> read_per_layer(const GgufReader& gguf, std::string_view suffix, size_t num_layers) {
@@ -136,6 +157,29 @@ Result<std::vector<int64_t>> read_per_layer(const GgufReader& gguf, std::string_
     out.push_back(*number);
   }
   return out;
+}
+
+Result<std::vector<int64_t>> read_gguf_kv_heads(const GgufReader& gguf, const ModelSpec& spec) {
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<int64_t> out,
+                            read_per_layer(gguf, "attention.head_count_kv", spec.layers.size()));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t heads, gguf.integer("attention.head_count", 1, kMaxSize));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t head_dim,
+                            gguf.integer_or("attention.key_length", 1, kMaxSize, spec.hidden_size / heads));
+  for (size_t i = 0; i < out.size(); ++i) {
+    const TensorEntry* keys = gguf.file().find(fmt::format("blk.{}.attn_k.weight", i));
+    if (keys == nullptr) {
+      out[i] = 0;
+    } else if (out[i] == 0 && head_dim > 0 && keys->shape.size() == 2) {
+      out[i] = static_cast<int64_t>(keys->shape[0]) / head_dim;
+    }
+  }
+  return out;
+}
+
+int32_t gguf_feed_forward_size(const GgufReader& gguf, size_t layer) {
+  const TensorEntry* up = gguf.file().find(fmt::format("blk.{}.ffn_up.weight", layer));
+  if (up == nullptr || up->shape.size() != 2 || up->shape[0] > static_cast<uint64_t>(kMaxSize)) return 0;
+  return static_cast<int32_t>(up->shape[0]);
 }
 
 Result<GqaAttention> read_gguf_attention(const GgufReader& gguf, const ModelSpec& spec, int64_t num_kv_heads) {
@@ -163,6 +207,24 @@ Result<GqaAttention> read_gguf_attention(const GgufReader& gguf, const ModelSpec
   return attention;
 }
 
+Status read_mamba2(const ConfigReader& config, const Mamba2Keys& keys, Mamba2& mamba) {
+  const auto size = [&](const char* key, int64_t low, int64_t high, int32_t& out) -> Status {
+    if (key == nullptr) return {};
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t value, config.integer_or(key, low, high, out));
+    out = static_cast<int32_t>(value);
+    return {};
+  };
+  HEADRACE_RETURN_IF_ERROR(size(keys.num_heads, 1, 1 << 14, mamba.num_heads));
+  HEADRACE_RETURN_IF_ERROR(size(keys.head_dim, 1, 1 << 12, mamba.head_dim));
+  HEADRACE_RETURN_IF_ERROR(size(keys.num_groups, 1, 1 << 14, mamba.num_groups));
+  HEADRACE_RETURN_IF_ERROR(size(keys.state_size, 1, 1 << 12, mamba.state_size));
+  HEADRACE_RETURN_IF_ERROR(size(keys.kernel, 2, kMostConvKernel, mamba.kernel));
+  mamba.norm_groups = mamba.num_groups;
+  HEADRACE_ASSIGN_OR_RETURN(mamba.conv_bias, config.boolean_or(keys.conv_bias, mamba.conv_bias));
+  HEADRACE_ASSIGN_OR_RETURN(mamba.bias, config.boolean_or(keys.bias, mamba.bias));
+  return {};
+}
+
 Result<Mamba2> read_gguf_mamba2(const GgufReader& gguf) {
   Mamba2 mamba;
   HEADRACE_ASSIGN_OR_RETURN(const int64_t kernel, gguf.integer("ssm.conv_kernel", 2, kMostConvKernel));
@@ -184,6 +246,21 @@ Result<Mamba2> read_gguf_mamba2(const GgufReader& gguf) {
   return mamba;
 }
 
+Result<GatedDelta> read_delta(const ConfigReader& config, const GatedDelta& defaults) {
+  GatedDelta delta = defaults;
+  const auto read = [&](const char* key, int64_t low, int64_t high, int32_t& size) -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t value, config.integer_or(key, low, high, size));
+    size = static_cast<int32_t>(value);
+    return {};
+  };
+  HEADRACE_RETURN_IF_ERROR(read("linear_conv_kernel_dim", 2, kMostConvKernel, delta.kernel));
+  HEADRACE_RETURN_IF_ERROR(read("linear_num_key_heads", 1, 1 << 14, delta.num_key_heads));
+  HEADRACE_RETURN_IF_ERROR(read("linear_num_value_heads", 1, 1 << 14, delta.num_heads));
+  HEADRACE_RETURN_IF_ERROR(read("linear_key_head_dim", 1, 1 << 12, delta.key_dim));
+  HEADRACE_RETURN_IF_ERROR(read("linear_value_head_dim", 1, 1 << 12, delta.value_dim));
+  return delta;
+}
+
 Status read_step_limits(const ConfigReader& config, Mamba2& mamba) {
   mamba.step_low = 0.0f;
   mamba.step_high = INFINITY;
@@ -203,5 +280,51 @@ Status read_step_limits(const ConfigReader& config, Mamba2& mamba) {
   mamba.step_high = static_cast<float>(*high);
   return {};
 }
+
+namespace {
+constexpr NamePair kHybridGgufLayer[] = {
+    {"q_proj", "attn_q"},
+    {"k_proj", "attn_k"},
+    {"v_proj", "attn_v"},
+    {"o_proj", "attn_output"},
+    {"mixer_z", "ssm_in"},
+    {"mixer_xbc", "ssm_in"},
+    {"mixer_step", "ssm_in"},
+    {"conv", "ssm_conv1d"},
+    {"step", "ssm_dt"},
+    {"rate", "ssm_a"},
+    {"skip", "ssm_d"},
+    {"mixer_norm", "ssm_norm"},
+    {"mixer_out", "ssm_out"},
+    {"gate_proj", "ffn_gate"},
+    {"up_proj", "ffn_up"},
+    {"down_proj", "ffn_down"},
+    {"router", "ffn_gate_inp"},
+    {"router.correction", "exp_probs_b.bias"},
+    {"experts.*.gate_proj", "ffn_gate_exps"},
+    {"experts.*.up_proj", "ffn_up_exps"},
+    {"experts.*.down_proj", "ffn_down_exps"},
+    {"shared.gate_proj", "ffn_gate_shexp"},
+    {"shared.up_proj", "ffn_up_shexp"},
+    {"shared.down_proj", "ffn_down_shexp"},
+    {"attention_norm", "attn_norm"},
+    {"feed_forward_norm", "ffn_norm"},
+    {"feed_forward_norm", "attn_norm"},  // where a layer is one block, whatever it is
+};
+}  // namespace
+
+std::vector<std::string_view> hybrid_gguf_keys(std::span<const std::string_view> more_keys) {
+  std::vector<std::string_view> keys{"attention.head_count",   "attention.head_count_kv", "attention.key_length",
+                                     "attention.value_length", "rope.freq_base",          "rope.dimension_count",
+                                     "expert_count",           "expert_used_count",       "rope.scaling.finetuned",
+                                     "feed_forward_length"};
+  using Names = std::span<const std::string_view>;
+  for (const Names more : {Names(kSsmKeys), moe_gguf_keys(), more_keys}) {
+    keys.insert(keys.end(), more.begin(), more.end());
+  }
+  return keys;
+}
+
+WeightNaming hybrid_gguf_names() { return {"blk.", kHybridGgufLayer, kGgufTopNames, {}, {}}; }
 
 }  // namespace headrace
