@@ -435,6 +435,7 @@ void write_spec(JsonWriter& out, const ModelSpec& spec, bool with_frequencies) {
     out.member("attention_norm", layer.attention_norm);
     out.member("feed_forward_norm", layer.feed_forward_norm);
     out.member("parallel", layer.parallel);
+    out.member("residual_scale", layer.attention_residual.scale);  // of both blocks in most models
     out.key("attention_residual");
     write_residual(out, layer.attention_residual);
     out.key("feed_forward_residual");
