@@ -46,6 +46,10 @@ struct Sigmoid {
   HEADRACE_INLINE V16 apply(V16 x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
 };
 
+struct Tanh {
+  HEADRACE_INLINE V16 apply(V16 x) { return tanh(x); }
+};
+
 struct ClampedSwish {
   HEADRACE_INLINE V16 apply(V16 x) { return div(x, add(set1(1.0f), exp(mul(set1(-1.702f), x)))); }
 };
@@ -71,6 +75,7 @@ void gated_activation(int32_t activation, const float* gate_values, const float*
     case 2: return gate<GeluErf>(gate_values, up, count, out);
     case 4: return gate<Relu2>(gate_values, up, count, out);
     case 6: return gate<Sigmoid>(gate_values, up, count, out);
+    case 7: return gate<Tanh>(gate_values, up, count, out);
     default: return gate<Relu>(gate_values, up, count, out);
   }
 }

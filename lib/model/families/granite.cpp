@@ -46,7 +46,7 @@ Result<ModelSpec> granite_from_config(const ConfigReader& config, const TensorFi
 }
 
 Result<ModelSpec> granite_from_gguf(const GgufReader& gguf) {
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, false, kGgufKeys));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, {.more_keys = kGgufKeys}));
   HEADRACE_RETURN_IF_ERROR(refuse_gguf_attention_keys(gguf));
   HEADRACE_ASSIGN_OR_RETURN(const double attention, gguf.number_or("attention.scale", 1.0));
   HEADRACE_ASSIGN_OR_RETURN(const double residual, gguf.number_or("residual_scale", 1.0));
