@@ -92,6 +92,13 @@ void register_model(py::module_& module) {
           py::arg("token_ids"), py::arg("chunk") = py::none(),
           "float32 [num_tokens, vocab_size]: row t scores the token after token_ids[t]. chunk: tokens of one forward "
           "pass.")
+      .def(
+          "embed", &embed, py::arg("texts"), py::arg("pooling") = "auto", py::arg("normalize") = py::none(),
+          py::arg("token_types") = py::none(), py::arg("special") = false, py::arg("add_special") = true,
+          "float32 [num_texts, size]: a vector (or with pooling='score' the scores) of each text or list of token ids; "
+          "of one str, [size]. pooling: auto (what the model's files name), mean, cls, last, pooler, score; none and "
+          "logits give a list of arrays, a row for each token. normalize: None does so for mean, cls and last. "
+          "token_types: segments, with lists of token ids. Keywords: max_tokens, options={...}.")
       .def_property_readonly("tokenizer", &headrace::Model::tokenizer)
       .def_property_readonly("chat_template", [](const headrace::Model& self) { return headrace::ChatTemplate(self); })
       .def_property_readonly("info", &info)

@@ -21,6 +21,11 @@ void register_chat_template(py::module_& module);
 void register_model(py::module_& module);
 void register_generation(py::module_& module);
 
+// Rows of texts or token sequences: Model.embed.
+py::object embed(const headrace::Model& model, const py::object& texts, const std::string& pooling,
+                 const std::optional<bool>& normalize, const py::object& token_types, bool special, bool add_special,
+                 const py::kwargs& arguments);
+
 // A session remembers its model for the size of its logits.
 struct PythonSession {
   headrace::Model model;

@@ -11,6 +11,7 @@ void add_tokenize(CLI::App& app);
 void add_template(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_logits(CLI::App& app);
+void add_embed(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_tune(CLI::App& app);

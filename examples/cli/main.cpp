@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
   cli::add_template(app);
   cli::add_inspect(app);
   cli::add_logits(app);
+  cli::add_embed(app);
   cli::add_eval(app);
   cli::add_bench(app);
   cli::add_tune(app);

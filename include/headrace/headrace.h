@@ -528,6 +528,42 @@ HEADRACE_API void headrace_usage_init(headrace_usage* usage);
 HEADRACE_API headrace_status headrace_event_get_usage(const headrace_event* event, headrace_usage* usage,
                                                       headrace_error** error);
 
+/* ---- Embeddings ------------------------------------------------------------------------------------------------- */
+
+/* Makes vectors or scores of whole texts, with models that read a text at once (BERT and its kin, which generate nothing) or
+ * that generate (pooling "last" or "mean"). No keys and values are kept between calls. What a sequence gives is a function of
+ * its own tokens alone, bit for bit, whoever shares the call and on however many threads. [any]: calls take turns inside. */
+typedef struct headrace_embedder headrace_embedder;
+
+/* Options "embedder.pooling", "embedder.normalize" and "embedder.max_num_batched_tokens", and "kv.max_tokens", which bounds
+ * the length of a sequence (0: the model's context, of models that generate at most 4096). HEADRACE_INVALID_ARGUMENT with the
+ * option as place for a pooling that the model cannot give: "cls" where the first token sees no other, "pooler", "score" and
+ * "logits" without the head for it, "auto" where the model's files name none. */
+HEADRACE_API headrace_status headrace_embedder_create(const headrace_model* model, const headrace_options* options,
+                                                      headrace_embedder** embedder, headrace_error** error);
+HEADRACE_API void headrace_embedder_destroy(headrace_embedder* embedder);
+/* Floats of one row: the hidden size, for "score" the number of labels, for "logits" the vocabulary. 0 for NULL. */
+HEADRACE_API size_t headrace_embedder_get_row_size(const headrace_embedder* embedder);
+/* 1 where a sequence gives one row, 0 where each of its tokens gives one ("none" and "logits"). */
+HEADRACE_API int32_t headrace_embedder_get_pools(const headrace_embedder* embedder);
+
+/* sequence_starts: [num_sequences + 1], rising from 0; sequence i is tokens[sequence_starts[i]] up to, and without,
+ * tokens[sequence_starts[i + 1]]. token_types: int32, the segment of each token, or NULL for all 0. rows: float32 [sequences or
+ * tokens, row size] in their order; capacity and *needed count floats, and too small a buffer is found before anything is
+ * computed. HEADRACE_INVALID_ARGUMENT with "sequences[i]", "tokens[i]" or "token_types[i]" as place for an empty sequence, an id
+ * outside the vocabulary, a segment that the model does not have; HEADRACE_RESOURCE_EXHAUSTED with "sequences[i]" for too long a
+ * one: nothing is cut off. */
+HEADRACE_API headrace_status headrace_embedder_embed_tokens(headrace_embedder* embedder, const int32_t* tokens,
+                                                            const int32_t* token_types, const size_t* sequence_starts,
+                                                            size_t num_sequences, float* rows, size_t capacity,
+                                                            size_t* needed, headrace_error** error);
+/* The same of texts, each encoded by the model's tokenizer. flags: HEADRACE_ADD_SPECIAL (which most models need),
+ * HEADRACE_PARSE_SPECIAL. An empty text, or one that is not UTF-8, is HEADRACE_INVALID_ARGUMENT with a place in "texts[i]". */
+HEADRACE_API headrace_status headrace_embedder_embed_texts(headrace_embedder* embedder, const char* const* texts,
+                                                           const size_t* text_sizes, size_t num_texts, uint32_t flags,
+                                                           float* rows, size_t capacity, size_t* needed,
+                                                           headrace_error** error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -713,6 +713,56 @@ class Scheduler {
   detail::Unique<headrace_scheduler, headrace_scheduler_destroy> handle_;
 };
 
+// Vectors or scores of whole texts; row_size() floats for each text, or for each of its tokens where pools() is false.
+class Embedder {
+ public:
+  explicit Embedder(const Model& model, const Options& options = Options()) {
+    headrace_embedder* handle = nullptr;
+    detail::call(
+        [&](headrace_error** error) { return headrace_embedder_create(model.get(), options.get(), &handle, error); });
+    handle_.reset(handle);
+  }
+  size_t row_size() const { return headrace_embedder_get_row_size(handle_.get()); }
+  bool pools() const { return headrace_embedder_get_pools(handle_.get()) != 0; }
+
+  // float32 [rows, row_size()], one after the other.
+  std::vector<float> embed(const std::vector<std::string>& texts, uint32_t flags = HEADRACE_ADD_SPECIAL) {
+    std::vector<const char*> pointers;
+    std::vector<size_t> sizes;
+    for (const std::string& text : texts) {
+      pointers.push_back(text.data());
+      sizes.push_back(text.size());
+    }
+    return detail::read_buffer<float>([&](float* rows, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_embedder_embed_texts(handle_.get(), pointers.data(), sizes.data(), texts.size(), flags, rows,
+                                           capacity, needed, error);
+    });
+  }
+  // token_types: segments of the tokens of every sequence, or empty.
+  std::vector<float> embed(const std::vector<std::vector<int32_t>>& sequences,
+                           const std::vector<std::vector<int32_t>>& token_types = {}) {
+    std::vector<int32_t> tokens, types;
+    std::vector<size_t> starts = {0};
+    for (const std::vector<int32_t>& sequence : sequences) {
+      tokens.insert(tokens.end(), sequence.begin(), sequence.end());
+      starts.push_back(tokens.size());
+    }
+    for (const std::vector<int32_t>& sequence : token_types)
+      types.insert(types.end(), sequence.begin(), sequence.end());
+    if (!token_types.empty() && types.size() != tokens.size()) {
+      throw Error(HEADRACE_INVALID_ARGUMENT, "not one per token", "token_types");
+    }
+    return detail::read_buffer<float>([&](float* rows, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_embedder_embed_tokens(handle_.get(), tokens.data(), types.empty() ? nullptr : types.data(),
+                                            starts.data(), sequences.size(), rows, capacity, needed, error);
+    });
+  }
+  headrace_embedder* get() const { return handle_.get(); }
+
+ private:
+  detail::Unique<headrace_embedder, headrace_embedder_destroy> handle_;
+};
+
 inline std::string version() { return headrace_version(); }
 // JSON: version, available instruction sets, processors.
 inline std::string describe_system() {

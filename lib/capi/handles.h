@@ -9,6 +9,7 @@
 #include <headrace/headrace.h>
 
 #include "base/byte_source.h"
+#include "engine/embedder.h"
 #include "engine/engine_options.h"
 #include "engine/event.h"
 #include "engine/model_executor.h"
@@ -75,6 +76,11 @@ struct headrace_kv_cache {
 struct headrace_session {
   std::shared_ptr<const headrace::capi::LoadedModel> loaded;
   std::shared_ptr<headrace::engine::Session> session;
+};
+
+struct headrace_embedder {
+  std::shared_ptr<const headrace::capi::LoadedModel> loaded;
+  std::shared_ptr<headrace::engine::Embedder> embedder;
 };
 
 struct headrace_request {

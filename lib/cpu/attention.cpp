@@ -32,6 +32,13 @@ int64_t row_begin(const PagedAttentionParams& p, int32_t token) {
   return p.window > 0 ? std::max(chunk_start, position - p.window + 1) : chunk_start;
 }
 
+int64_t row_end(const PagedAttentionParams& p, int32_t seq, int32_t token) {
+  const int64_t position = p.positions[token];
+  if (p.sequence_ends == nullptr) return position + 1;
+  const int64_t end = p.sequence_ends[seq];
+  return p.window > 0 ? std::min(end, position + p.window) : end;
+}
+
 int32_t choose_tile_tokens(const PagedAttentionParams& p, int num_threads) {
   const int64_t group = p.num_heads / p.layout.num_kv_heads;
   const int64_t rows = int64_t{p.query_start[p.num_seqs]} * group * p.layout.num_kv_heads;
@@ -51,7 +58,7 @@ std::vector<Tile> cut_tiles(const PagedAttentionParams& p, int32_t tile_tokens) 
              p.positions[next] == p.positions[next - 1] + 1) {
         ++next;
       }
-      tiles.push_back({seq, token, next - token, row_begin(p, token), int64_t{p.positions[next - 1]} + 1});
+      tiles.push_back({seq, token, next - token, row_begin(p, token), row_end(p, seq, next - 1)});
       token = next;
     }
   }
@@ -123,7 +130,7 @@ class Run {
       for (int32_t g = 0; g < group_; ++g) {
         const int64_t row = int64_t{token} * group_ + g;
         w.row_begin[row] = row_begin(p_, batch_row);
-        w.row_end[row] = int64_t{p_.positions[batch_row]} + 1;
+        w.row_end[row] = row_end(p_, tile.seq, batch_row);
         const float* src = p_.q + (int64_t{batch_row} * p_.num_heads + kv_head * group_ + g) * head_dim_;
         float* dst = w.q + row / tile_rows * tile_rows * head_dim_ + row % tile_rows;
         for (int64_t d = 0; d < head_dim_; ++d) dst[d * tile_rows] = src[d];

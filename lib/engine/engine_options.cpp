@@ -126,6 +126,26 @@ Status set_block_size(EngineOptions& options, const OptionInfo& info, std::strin
   return Status();
 }
 
+Status set_pooling(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  using Kind = EmbeddingPooling;
+  constexpr std::pair<std::string_view, Kind> kNames[] = {
+      {"auto", Kind::kAuto}, {"mean", Kind::kMean},     {"cls", Kind::kCls},     {"last", Kind::kLast},
+      {"none", Kind::kNone}, {"pooler", Kind::kPooler}, {"score", Kind::kScore}, {"logits", Kind::kLogits}};
+  for (const auto& [name, kind] : kNames) {
+    if (value != name) continue;
+    options.embedder_pooling = kind;
+    return Status();
+  }
+  return refuse(info, value);
+}
+
+Status set_normalize(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  if (value != "auto" && value != "true" && value != "false") return refuse(info, value);
+  options.embedder_normalize.reset();
+  if (value != "auto") options.embedder_normalize = value == "true";
+  return Status();
+}
+
 constexpr Option kOptions[] = {
     {{"engine.threads", "integer", "0", "0..1024",
       "Threads of the kernels; 0 takes every processor that the process may use."},
@@ -198,6 +218,19 @@ constexpr Option kOptions[] = {
      set_integer<&EngineOptions::max_queue, 1, 1 << 20>},
     {{"session.prefill_chunk", "integer", "512", "1..65536", "Rows of one forward pass of a session's evaluation."},
      set_integer<&EngineOptions::prefill_chunk, 1, 65536>},
+    {{"embedder.pooling", "choice", "auto", "auto|mean|cls|last|none|pooler|score|logits",
+      "What an embedder gives of a sequence: the mean of its tokens' rows, the first or the last of them, all of them "
+      "(none), what the model's pooler or classifier makes of it (pooler, score), or all tokens' logits. auto is what "
+      "the model's files name, and the score of a classifier."},
+     set_pooling},
+    {{"embedder.normalize", "choice", "auto", "auto|true|false",
+      "Scale embeddings to length 1; auto does so for mean, cls and last."},
+     set_normalize},
+    {{"embedder.max_num_batched_tokens", "integer", "512", "1..65536",
+      "Rows of one forward pass of an embedder. A longer sequence of a model that attends both ways takes a pass of "
+      "its "
+      "own, and memory by its length."},
+     set_integer<&EngineOptions::embedder_max_num_batched_tokens, 1, 65536>},
 };
 
 constexpr auto kInfos = [] {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,6 +28,9 @@ struct OptionInfo {
 // Every option, in the order of the documentation.
 std::span<const OptionInfo> option_table();
 
+// What becomes of a sequence's rows.
+enum class EmbeddingPooling : int32_t { kAuto, kMean, kCls, kLast, kNone, kPooler, kScore, kLogits };
+
 // Values as plain members, so that C++ callers can set them directly; set() is the same by name. Copyable; one thread
 // at a time per object.
 struct EngineOptions {
@@ -50,6 +54,9 @@ struct EngineOptions {
   int32_t max_num_batched_tokens = 512;
   int32_t max_queue = 1024;
   int32_t prefill_chunk = 512;  // rows of one forward pass of Session::evaluate
+  EmbeddingPooling embedder_pooling = EmbeddingPooling::kAuto;
+  std::optional<bool> embedder_normalize;  // absent: embeddings are, scores and the like are not
+  int32_t embedder_max_num_batched_tokens = 512;
   LogSink log;
 
   // kInvalidArgument with the key as place: an unknown key (the message lists near ones), a value that cannot be read

@@ -32,9 +32,20 @@ Result<std::string> StepExecutor::tune(const TuneRequest&, const std::function<b
   return unsupported("", "the executor has nothing to tune");
 }
 
+Status StepExecutor::run_hidden(const Batch&, KvCache&, float*) {
+  return unsupported("", "the executor gives no hidden states");
+}
+
+Status StepExecutor::run_head(const float*, int64_t, float*) { return unsupported("", "the executor has no head"); }
+
 void StepExecutor::logit_stats(const LogitStatsParams& params) { reference_logit_stats(params); }
 
 Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options) {
+  HEADRACE_RETURN_IF_ERROR(model.executor->check_generates());
+  return make_scratch_cache(model, options);
+}
+
+Result<std::shared_ptr<KvCache>> make_scratch_cache(const EngineModel& model, const EngineOptions& options) {
   constexpr int64_t kDefaultTokens = 4096;
   constexpr int32_t kStatesAtRest = 16;  // of sessions, beside the running sequences
   if (options.kv_block_size < kKvTile || options.kv_block_size % kKvTile != 0) {

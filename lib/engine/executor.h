@@ -51,6 +51,12 @@ class StepExecutor {
   // Runs the batch: writes keys and values to the batch's slots and logits [logits_rows, vocab_size] float32 (null when
   // no row is wanted). Row t depends on its own sequence alone. After a failure the slots hold anything.
   virtual Status run(const Batch& batch, KvCache& kv_cache, float* logits) = 0;
+  // The same for the rows behind the last layer, hidden [logits_rows, hidden_size], and what the model's head makes of
+  // such rows, or of what they are pooled to: out [num_rows, head_width()].
+  virtual Status run_hidden(const Batch& batch, KvCache& kv_cache, float* hidden);
+  virtual Status run_head(const float* rows, int64_t num_rows, float* out);
+  // kUnsupported with the reason where the model continues no text.
+  virtual Status check_generates() const { return Status(); }
   // Measures how this machine computes the model's products best and gives the table (ops/backend_tuner.h). Passes and
   // measurements take turns; between two, progress is called without a lock with the share done: false cancels.
   virtual Result<std::string> tune(const TuneRequest& request, const std::function<bool(double)>& progress);
@@ -78,8 +84,11 @@ struct EngineModel {
   mutable std::vector<std::weak_ptr<Session>> sessions_;
 };
 
-// A cache of the size and type that the options name; max_tokens is rounded up to whole blocks.
+// A cache of the size and type that the options name; max_tokens is rounded up to whole blocks. kUnsupported for a model
+// that does not generate: it has nothing to keep.
 Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options);
+// The same for any model, for values that serve one call.
+Result<std::shared_ptr<KvCache>> make_scratch_cache(const EngineModel& model, const EngineOptions& options);
 // kFailedPrecondition where the cache is not of this model (identity or layouts differ).
 Status check_kv_cache(const EngineModel& model, const KvCache& kv_cache);
 // Tokens of one sequence that both the model's context and the cache can hold.

@@ -41,13 +41,23 @@ class ModelExecutor : public StepExecutor {
   OpProfile* profile() const override { return backend_->profile(); }
 
   Status run(const Batch& batch, KvCache& kv_cache, float* logits) override {
-    // Sessions and schedulers of one model take turns: a backend runs one op at a time.
+    return run_forward(batch, kv_cache, logits, nullptr);
+  }
+
+  Status run_hidden(const Batch& batch, KvCache& kv_cache, float* hidden) override {
+    return run_forward(batch, kv_cache, nullptr, hidden);
+  }
+
+  Status run_head(const float* rows, int64_t num_rows, float* out) override {
     const std::lock_guard lock(mutex_);
-    ProfiledCall call{ProfiledOp::kForward};
-    call.rows = batch.num_tokens();
-    call.sequences = batch.num_seqs();
-    const ProfiledSpan span(profile(), call);
-    return forward_.run(batch, kv_cache, logits);
+    return forward_.run_head(rows, num_rows, out);
+  }
+
+  Status check_generates() const override {
+    const ModelSpec& spec = model_->spec();
+    if (!attends_both_ways(spec) && spec.head.kind == HeadKind::kVocabulary) return Status();
+    return unsupported("model", "{} models read whole texts, for embeddings and scores; they continue none",
+                       spec.architecture);
   }
 
   Result<std::string> tune(const TuneRequest& request, const std::function<bool(double)>& progress) override {
@@ -69,6 +79,16 @@ class ModelExecutor : public StepExecutor {
   }
 
  private:
+  Status run_forward(const Batch& batch, KvCache& kv_cache, float* logits, float* hidden) {
+    // Sessions, schedulers and embedders of one model take turns: a backend runs one op at a time.
+    const std::lock_guard lock(mutex_);
+    ProfiledCall call{ProfiledOp::kForward};
+    call.rows = batch.num_tokens();
+    call.sequences = batch.num_seqs();
+    const ProfiledSpan span(profile(), call);
+    return forward_.run(batch, kv_cache, logits, hidden);
+  }
+
   const std::shared_ptr<const Model> model_;
   const std::shared_ptr<Backend> backend_;
   std::mutex mutex_;

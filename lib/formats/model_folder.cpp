@@ -99,6 +99,7 @@ Result<ModelFolder> open_model_folder(const std::string& path, bool use_mmap) {
   if (tokenizer && tokenizer->empty()) return malformed((root / "tokenizer.json").string(), "is empty");
   if (tokenizer) folder.tokenizer_json = std::move(*tokenizer);
   HEADRACE_RETURN_IF_ERROR(read_templates(root, &folder));
+  HEADRACE_ASSIGN_OR_RETURN(folder.embedding, read_embedding_modules(path));
   auto weights = SafetensorsFile::open_folder(path, use_mmap);
   if (weights.ok()) {
     folder.weights = weights.take();

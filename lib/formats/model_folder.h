@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "formats/embedding_modules.h"
 #include "formats/json.h"
 #include "formats/tensor_file.h"
 
@@ -20,6 +21,7 @@ struct ModelFolder {
   std::string chat_template;
   // The other named templates: of the list, and of additional_chat_templates/*.jinja.
   std::map<std::string, std::string> named_chat_templates;
+  EmbeddingModules embedding;
 };
 
 // kNotFound when `path` is no folder or holds none of the files; a file that is there but cannot be read or

@@ -153,6 +153,7 @@ void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights&
   params.chunk = spec.chunk;
   params.logit_softcap = spec.logit_softcap;
   params.sinks = weights.sinks.empty() ? nullptr : weights.sinks.data();
+  if (spec.both_ways) params.sequence_ends = step.work.sequence_ends.data();
   step.backend.paged_attention(params);
   drop_padding(step, spec);
   if (!spec.output_gate) return;

@@ -17,6 +17,7 @@ struct Batch {
   std::vector<const int32_t*> block_tables;  // [num_seqs] ids of the sequence's blocks, enough for its last position
   std::vector<int64_t> slots;        // [num_tokens] block_id * block_size + offset where the row's key and value go
   std::vector<int32_t> logits_rows;  // rows whose logits are wanted, ascending
+  std::vector<int32_t> token_types;  // [num_tokens] segment of each token where the model has segments; empty: all 0
 
   // Of a model with recurrent state:
   std::vector<float*> states;          // [num_seqs] before the sequence's first row; the step leaves it after the last

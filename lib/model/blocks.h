@@ -23,6 +23,13 @@ struct StepContext {
   bool long_rope;    // whether layers with a second set of frequencies rotate by that
 };
 
+// work.x = the tokens' embeddings, with those of positions and segments, normalised, as the spec has them.
+void embed_tokens(const StepContext& step, const ModelWeights& weights, const Batch& batch);
+// out [num_rows, head_width(spec)] of rows [num_rows, hidden_size], which are not work.branch.
+void apply_head(const StepContext& step, const ModelWeights& weights, const float* rows, float* out);
+// work.x = norm(work.x), or as it is where there is no norm.
+void normalize_stream(const StepContext& step, const NormWeight& norm);
+
 // Rows that a block reads: those of work.x normalised into work.normed, or as they are where there is no norm. Where the
 // residual is the normalised rows, work.x becomes what of them is kept.
 const float* block_input(const StepContext& step, const NormWeight& norm, const ResidualSpec& residual);

@@ -68,10 +68,11 @@ struct Widths {
 
 // Whether something is added to the residual stream that a linear op cannot add itself.
 bool needs_branch(const ModelSpec& spec) {
-  return spec.learned_positions > 0 || std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
-           return layer.post_attention_norm || layer.post_feed_forward_norm || layer.attention_residual.scale != 1.0f ||
-                  layer.feed_forward_residual.scale != 1.0f;
-         });
+  if (spec.learned_positions > 0 || spec.token_types > 0 || spec.head.transform) return true;
+  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+    return layer.post_attention_norm || layer.post_feed_forward_norm || layer.attention_residual.scale != 1.0f ||
+           layer.feed_forward_residual.scale != 1.0f;
+  });
 }
 
 }  // namespace
@@ -98,6 +99,8 @@ Status ForwardPass::grow(int64_t num_rows) {
     work_.k.resize(rows * static_cast<size_t>(widths.kv));
     work_.v.resize(rows * static_cast<size_t>(widths.kv));
     work_.q_scale.resize(rows);
+    work_.table_rows.resize(rows);
+    work_.sequence_ends.resize(rows);
     work_.gate.resize(rows * static_cast<size_t>(widths.intermediate));
     work_.up.resize(rows * static_cast<size_t>(widths.intermediate));
     work_.mixer_in.resize(rows * static_cast<size_t>(widths.mixer.in));
@@ -132,21 +135,30 @@ Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
     return invalid_argument("query_start", "must rise from 0 to the number of tokens, one entry more than sequences");
   }
   const int64_t num_slots = cache.config().num_blocks * layouts[0].block_size;
+  const int32_t last_position = spec_.learned_positions - spec_.position_padding_id - 1;
   for (size_t i = 0; i < static_cast<size_t>(rows); ++i) {
     if (batch.token_ids[i] < 0 || batch.token_ids[i] >= spec_.vocab_size) {
       return invalid_argument("token_ids", "row {}: id {} is outside the vocabulary of {}", i, batch.token_ids[i],
                               spec_.vocab_size);
     }
     if (batch.positions[i] < 0) return invalid_argument("positions", "row {}: {} is negative", i, batch.positions[i]);
-    if (spec_.learned_positions > 0 && batch.positions[i] >= spec_.learned_positions) {
+    if (spec_.learned_positions > 0 && batch.positions[i] >= last_position) {
       return invalid_argument("positions", "row {}: {} is beyond the {} positions the model has", i, batch.positions[i],
-                              spec_.learned_positions);
+                              last_position);
     }
     if (batch.slots[i] < 0 || batch.slots[i] >= num_slots) {
       return invalid_argument("slots", "row {}: {} is outside the cache of {} slots", i, batch.slots[i], num_slots);
     }
   }
   HEADRACE_RETURN_IF_ERROR(check_states(batch));
+  HEADRACE_RETURN_IF_ERROR(check_whole_sequences(batch));
+  if (!batch.token_types.empty() && static_cast<int64_t>(batch.token_types.size()) != rows) {
+    return invalid_argument("token_types", "not one per token");
+  }
+  for (size_t i = 0; i < batch.token_types.size(); ++i) {
+    if (batch.token_types[i] >= 0 && batch.token_types[i] < std::max(spec_.token_types, 1)) continue;
+    return invalid_argument("token_types", "row {}: the model has no segment {}", i, batch.token_types[i]);
+  }
   int64_t last = -1;
   for (const int32_t row : batch.logits_rows) {
     if (row <= last || row >= rows) return invalid_argument("logits_rows", "row {} is out of order or range", row);
@@ -174,6 +186,20 @@ Status ForwardPass::check_states(const Batch& batch) const {
   return {};
 }
 
+Status ForwardPass::check_whole_sequences(const Batch& batch) const {
+  if (!attends_both_ways(spec_) && spec_.position_padding_id < 0) return {};
+  for (int32_t seq = 0; seq < batch.num_seqs(); ++seq) {
+    const int32_t begin = batch.query_start[static_cast<size_t>(seq)];
+    const int32_t end = batch.query_start[static_cast<size_t>(seq) + 1];
+    if (begin == end) return invalid_argument("query_start", "sequence {} is empty", seq);
+    for (int32_t row = begin; row < end; ++row) {
+      if (batch.positions[static_cast<size_t>(row)] == row - begin) continue;
+      return invalid_argument("positions", "row {}: sequences of {} are computed whole", row, spec_.architecture);
+    }
+  }
+  return {};
+}
+
 // Moves the listed (ascending) rows to the front.
 void ForwardPass::keep_rows(const std::vector<int32_t>& rows, std::vector<float>& values, int64_t width) const {
   if (width == 0) return;  // layers of this kind have no such values
@@ -186,30 +212,22 @@ void ForwardPass::keep_rows(const std::vector<int32_t>& rows, std::vector<float>
 
 Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float* hidden) {
   HEADRACE_RETURN_IF_ERROR(check(batch, cache));
+  if (logits != nullptr && spec_.head.kind != HeadKind::kVocabulary) {
+    return invalid_argument("logits", "{} has no output over the vocabulary", spec_.architecture);
+  }
   if (batch.num_tokens() == 0) return {};
   HEADRACE_RETURN_IF_ERROR(grow(batch.num_tokens()));
   const auto num_wanted = static_cast<int64_t>(batch.logits_rows.size());
 
-  EmbedParams embed;
-  embed.table = weights_.embedding.weight.get();
-  embed.token_ids = batch.token_ids.data();
-  embed.num_tokens = batch.num_tokens();
-  embed.scale = spec_.embedding_scale;
-  embed.out = work_.x.data();
-  backend_.embed(embed);
-  if (weights_.positions) {
-    embed.table = weights_.positions->weight.get();
-    embed.token_ids = batch.positions.data();
-    embed.scale = 1.0f;
-    embed.out = work_.branch.data();
-    backend_.embed(embed);
-    backend_.add({work_.branch.data(), work_.x.data(), batch.num_tokens() * spec_.hidden_size});
-  }
-  if (observer_) observer_(0, work_.x.data(), batch.num_tokens());
-
   const int64_t longest =
       std::min<int64_t>(spec_.max_position_embeddings, cache.config().num_blocks * cache.config().layers[0].block_size);
   StepContext step{spec_, backend_, work_, batch.num_tokens(), uses_long_rope(spec_, longest)};
+  embed_tokens(step, weights_, batch);
+  for (size_t seq = 0; seq + 1 < batch.query_start.size() && attends_both_ways(spec_); ++seq) {
+    work_.sequence_ends[seq] = batch.query_start[seq + 1] - batch.query_start[seq];
+  }
+  if (observer_) observer_(0, work_.x.data(), batch.num_tokens());
+
   const std::vector<KvLayout>& layouts = cache.config().layers;
   int64_t state_offset = 0;
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
@@ -235,6 +253,7 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
     const float* input = work_.normed.data();
     if (layer.parallel && layer.feed_forward_norm) input = block_input(step, weights.feed_forward_norm, {});
     project_attention(step, layer, weights);
+    normalize_stream(step, weights.attention_stream_norm);
     const bool has_feed_forward = !std::holds_alternative<NoFeedForward>(layer.feed_forward);
     if (!layer.parallel && has_feed_forward) {
       input = block_input(step, weights.feed_forward_norm, layer.feed_forward_residual);
@@ -247,6 +266,7 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
       feed_forward(step, *dense, std::get<DenseWeights>(weights.feed_forward), input, weights.post_feed_forward_norm,
                    scale);
     }
+    normalize_stream(step, weights.feed_forward_stream_norm);
     if (observer_) observer_(static_cast<int32_t>(i) + 1, work_.x.data(), step.num_rows);
   }
 
@@ -256,25 +276,19 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
     step.num_rows = num_wanted;
   }
   float* const final_rows = hidden != nullptr ? hidden : work_.normed.data();
-  apply_norm(step, work_.x.data(), weights_.final_norm, final_rows);
-  if (logits == nullptr) return {};
-  const LinearOutput outputs[] = {weights_.head().to(logits)};
-  LinearParams head;
-  head.x = final_rows;
-  head.num_tokens = num_wanted;
-  head.in_features = spec_.hidden_size;
-  head.outputs = outputs;
-  backend_.linear(head);
-  if (spec_.head.logit_scale != 1.0f) {
-    backend_.scale({logits, num_wanted * spec_.vocab_size, spec_.head.logit_scale});
+  if (spec_.final_norm) {
+    apply_norm(step, work_.x.data(), weights_.final_norm, final_rows);
+  } else {
+    std::copy_n(work_.x.data(), num_wanted * spec_.hidden_size, final_rows);
   }
-  if (spec_.head.logit_softcap > 0) {
-    SoftcapParams softcap;
-    softcap.x = logits;
-    softcap.num_elements = num_wanted * spec_.vocab_size;
-    softcap.cap = spec_.head.logit_softcap;
-    backend_.softcap(softcap);
-  }
+  if (logits != nullptr) apply_head(step, weights_, final_rows, logits);
+  return {};
+}
+
+Status ForwardPass::run_head(const float* rows, int64_t num_rows, float* out) {
+  if (spec_.head.kind == HeadKind::kNone) return invalid_argument("head", "the model has none");
+  HEADRACE_RETURN_IF_ERROR(grow(num_rows));
+  if (num_rows > 0) apply_head({spec_, backend_, work_, num_rows, false}, weights_, rows, out);
   return {};
 }
 

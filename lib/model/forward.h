@@ -16,13 +16,15 @@ namespace headrace {
 
 // Buffers of one step, kept between steps. All [rows, ...] row-major.
 struct ForwardWorkspace {
-  std::vector<float> x;          // [rows, hidden_size] residual stream
-  std::vector<float> normed;     // [rows, hidden_size]
-  std::vector<float> q, k, v;    // [rows, heads * head_dim]
-  std::vector<float> attention;  // [rows, num_heads * head_dim]
-  std::vector<float> gate, up;   // [rows, intermediate_size]
-  std::vector<float> branch;     // [rows, hidden_size] output of a block before its post norm or scale
-  std::vector<float> q_scale;    // [rows] factors by position, where a layer has them
+  std::vector<float> x;                // [rows, hidden_size] residual stream
+  std::vector<float> normed;           // [rows, hidden_size]
+  std::vector<float> q, k, v;          // [rows, heads * head_dim]
+  std::vector<float> attention;        // [rows, num_heads * head_dim]
+  std::vector<float> gate, up;         // [rows, intermediate_size]
+  std::vector<float> branch;           // [rows, hidden_size] output of a block before its post norm or scale
+  std::vector<float> q_scale;          // [rows] factors by position, where a layer has them
+  std::vector<int32_t> table_rows;     // [rows] of the table of positions or of segments
+  std::vector<int32_t> sequence_ends;  // [sequences] positions of each, where rows see later ones
   // Of recurrent layers; sizes as model/mixer.h says.
   std::vector<float> mixer_in, conv, gate_in, step, decay, mixed;
   // Of latent attention: the queries' latents [rows, q_rank], and queries in the space of the keys.
@@ -40,12 +42,16 @@ class ForwardPass {
 
   // Stores keys and values of every row in `cache` (layouts as kv_layouts() gives) and computes, for the rows
   // in batch.logits_rows in that order:
-  //   logits [logits_rows.size(), vocab_size], when not null
+  //   logits [logits_rows.size(), vocab_size], when not null; of heads of kind kVocabulary
   //   hidden [logits_rows.size(), hidden_size], when not null: the head's input, after the final norm
-  // The batch is checked first (ids, positions, slots and row numbers in range, consistent lengths):
-  // kInvalidArgument names the field and nothing was stored. kOutOfMemory when the workspace cannot grow,
-  // likewise.
+  // The batch is checked first (ids, positions, slots and row numbers in range, consistent lengths, whole sequences
+  // where rows see later ones): kInvalidArgument names the field and nothing was stored. kOutOfMemory when the
+  // workspace cannot grow, likewise.
   Status run(const Batch& batch, KvCache& cache, float* logits, float* hidden = nullptr);
+
+  // The head alone: out [num_rows, head_width(spec)] of rows [num_rows, hidden_size], which are run's `hidden` or, for
+  // heads of sequences, what they are pooled to. kOutOfMemory as above.
+  Status run_head(const float* rows, int64_t num_rows, float* out);
 
   // Bytes the workspace needs for steps of num_rows rows.
   static uint64_t workspace_bytes(const ModelSpec& spec, int64_t num_rows);
@@ -59,6 +65,7 @@ class ForwardPass {
  private:
   Status check(const Batch& batch, const KvCache& cache) const;
   Status check_states(const Batch& batch) const;
+  Status check_whole_sequences(const Batch& batch) const;
   Status grow(int64_t num_rows);
   void keep_rows(const std::vector<int32_t>& rows, std::vector<float>& values, int64_t width) const;
 

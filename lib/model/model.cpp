@@ -95,6 +95,7 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
     model->spec_ = header.spec;
     model->format_ = header.format;
     model->num_parameters_ = header.num_parameters();
+    model->why_no_pooling_ = header.folder.embedding.problem;
     std::vector<int32_t>& end_ids = model->end_of_generation_ids_;
     end_ids = header.spec.eos_token_ids;
     if (header.gguf != nullptr) {

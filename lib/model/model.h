@@ -95,6 +95,8 @@ class Model {
   const GenerationDefaults& generation_defaults() const { return generation_defaults_; }
   // Ids that end a generation, ascending.
   const std::vector<int32_t>& end_of_generation_ids() const { return end_of_generation_ids_; }
+  // Why spec().pooling is unknown, where the files hold a recommendation that cannot be followed.
+  const Status& why_no_pooling() const { return why_no_pooling_; }
   // Of the content and the arithmetic: what cached keys and values depend on beside tokens.
   const Hash128& identity() const { return identity_; }
   // As ModelHeader::describe().
@@ -115,6 +117,7 @@ class Model {
   std::map<std::string, std::string> special_tokens_;
   GenerationDefaults generation_defaults_;
   std::vector<int32_t> end_of_generation_ids_;
+  Status why_no_pooling_;
   Hash128 identity_;
   std::string description_;
   int64_t num_parameters_ = 0;

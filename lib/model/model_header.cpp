@@ -49,6 +49,10 @@ Status open_folder(ModelFolder folder, ModelHeader& header) {
   HEADRACE_ASSIGN_OR_RETURN(auto imported, import_config(header.folder.config, *header.file));
   header.spec = std::move(imported.spec);
   header.weights = std::move(imported.weights);
+  const std::string& pooling = header.folder.embedding.pooling;
+  if (pooling == "mean") header.spec.pooling = Pooling::kMean;
+  if (pooling == "cls") header.spec.pooling = Pooling::kFirst;
+  if (pooling == "lasttoken") header.spec.pooling = Pooling::kLast;
   return {};
 }
 
@@ -161,6 +165,7 @@ std::string ModelHeader::describe(std::optional<uint64_t> held_bytes) const {
   JsonWriter out;
   out.begin_object();
   write_spec(out, spec, /*with_frequencies=*/false);
+  if (spec.pooling != Pooling::kUnknown) out.member("pooling", pooling_name(spec.pooling));
   out.list("eos_token_ids", spec.eos_token_ids);
   out.member("format", format);
   out.member("parameters", parameters);

@@ -1,5 +1,6 @@
 #include "model/model_spec.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "formats/json_writer.h"
@@ -58,6 +59,7 @@ Status check_attention(const std::string& place, const GqaAttention& attention) 
   HEADRACE_RETURN_IF_ERROR(check_range(place + "head_dim", attention.head_dim, 1, kMaxHeadDim));
   HEADRACE_RETURN_IF_ERROR(check_range(place + "window", attention.window, 0, kMaxPositions));
   HEADRACE_RETURN_IF_ERROR(check_range(place + "chunk", attention.chunk, 0, kMaxPositions));
+  if (attention.both_ways && attention.chunk > 0) return unsupported(place + "chunk", "of attention both ways");
   HEADRACE_RETURN_IF_ERROR(check_range(place + "v_dim", attention.v_dim, 0, attention.head_dim));
   HEADRACE_RETURN_IF_ERROR(check_finite(place + "value_scale", attention.value_scale));
   HEADRACE_RETURN_IF_ERROR(check_finite(place + "scale", attention.scale));
@@ -134,6 +136,7 @@ void write_attention(JsonWriter& out, const GqaAttention& attention, bool with_f
   out.member("num_kv_heads", attention.num_kv_heads);
   out.member("head_dim", attention.head_dim);
   out.member("scale", attention.scale);
+  if (attention.both_ways) out.member("both_ways", true);
   out.member("window", attention.window);
   out.member("chunk", attention.chunk);
   out.member("v_dim", attention.value_dim());
@@ -324,7 +327,80 @@ Status check_feed_forward(const std::string& place, const MixtureOfExperts& moe)
   return check_range(place + "intermediate_size", moe.intermediate_size, 1, kMaxIntermediate);
 }
 
+std::string_view head_kind_name(HeadKind kind) {
+  switch (kind) {
+    case HeadKind::kVocabulary: return "vocabulary";
+    case HeadKind::kLabels: return "labels";
+    case HeadKind::kTransform: return "transform";
+    case HeadKind::kNone: return "none";
+  }
+  return "?";
+}
+
+Status check_head(const ModelSpec& spec) {
+  const HeadSpec& head = spec.head;
+  HEADRACE_RETURN_IF_ERROR(check_finite("logit_scale", head.logit_scale));
+  if (!std::isfinite(head.logit_softcap) || head.logit_softcap < 0) {
+    return malformed("final_logit_softcapping", "not a finite number of at least 0");
+  }
+  if (head.kind == HeadKind::kLabels) {
+    HEADRACE_RETURN_IF_ERROR(check_range("num_labels", head.num_labels, 1, kMaxVocab));
+  }
+  const bool pools = head.kind == HeadKind::kLabels || head.kind == HeadKind::kTransform;
+  if (pools == (head.pooling == Pooling::kUnknown)) return internal_error("head", "the pooling does not go with it");
+  if (head.kind == HeadKind::kTransform && !head.transform) return internal_error("head", "has no transform");
+  return {};
+}
+
+// What not every model has.
+void write_embedding(JsonWriter& out, const ModelSpec& spec) {
+  if (spec.position_padding_id >= 0) out.member("position_padding_id", spec.position_padding_id);
+  if (spec.token_types > 0) out.member("token_types", spec.token_types);
+  if (spec.embedding_norm) out.member("embedding_norm", true);
+  if (!spec.final_norm) out.member("final_norm", false);
+}
+
+void write_head(JsonWriter& out, const HeadSpec& head) {
+  if (head.kind != HeadKind::kVocabulary) out.member("head", head_kind_name(head.kind));
+  if (head.kind == HeadKind::kLabels) out.member("num_labels", head.num_labels);
+  if (head.pooling != Pooling::kUnknown) out.member("head_pooling", pooling_name(head.pooling));
+  if (!head.transform) return;
+  out.key("head_transform");
+  out.begin_object();
+  out.member("activation", activation_name(head.transform->activation));
+  out.member("bias", head.transform->bias);
+  out.member("norm", head.transform->norm);
+  out.end_object();
+}
+
 }  // namespace
+
+bool attends_both_ways(const ModelSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+    const auto* attention = std::get_if<GqaAttention>(&layer.attention);
+    return attention != nullptr && attention->both_ways;
+  });
+}
+
+int64_t head_width(const ModelSpec& spec) {
+  switch (spec.head.kind) {
+    case HeadKind::kVocabulary: return spec.vocab_size;
+    case HeadKind::kLabels: return spec.head.num_labels;
+    case HeadKind::kTransform: return spec.hidden_size;
+    case HeadKind::kNone: break;
+  }
+  return 0;
+}
+
+std::string_view pooling_name(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kUnknown: break;
+    case Pooling::kMean: return "mean";
+    case Pooling::kFirst: return "cls";
+    case Pooling::kLast: return "last";
+  }
+  return "";
+}
 
 std::string_view activation_name(Activation activation) {
   switch (activation) {
@@ -335,6 +411,7 @@ std::string_view activation_name(Activation activation) {
     case Activation::kRelu2: return "relu2";
     case Activation::kClampedSwish: return "clamped_swish";
     case Activation::kSigmoid: return "sigmoid";
+    case Activation::kTanh: return "tanh";
   }
   return "?";
 }
@@ -346,15 +423,14 @@ Status validate_spec(const ModelSpec& spec) {
   HEADRACE_RETURN_IF_ERROR(check_range("num_hidden_layers", static_cast<int64_t>(spec.layers.size()), 1, kMaxLayers));
   HEADRACE_RETURN_IF_ERROR(check_finite("embedding_scale", spec.embedding_scale));
   HEADRACE_RETURN_IF_ERROR(check_range("learned_positions", spec.learned_positions, 0, kMaxPositions));
+  HEADRACE_RETURN_IF_ERROR(check_range("pad_token_id", spec.position_padding_id, -1, spec.vocab_size - 1));
   if (spec.learned_positions > 0) {
-    HEADRACE_RETURN_IF_ERROR(
-        check_range("max_position_embeddings", spec.max_position_embeddings, 1, spec.learned_positions));
+    HEADRACE_RETURN_IF_ERROR(check_range("max_position_embeddings", spec.max_position_embeddings, 1,
+                                         spec.learned_positions - spec.position_padding_id - 1));
   }
-  HEADRACE_RETURN_IF_ERROR(check_finite("logit_scale", spec.head.logit_scale));
+  HEADRACE_RETURN_IF_ERROR(check_range("type_vocab_size", spec.token_types, 0, kMaxVocab));
   if (!(spec.norm_eps > 0) || !std::isfinite(spec.norm_eps)) return malformed("norm_eps", "must be a positive number");
-  if (!std::isfinite(spec.head.logit_softcap) || spec.head.logit_softcap < 0) {
-    return malformed("final_logit_softcapping", "not a finite number of at least 0");
-  }
+  HEADRACE_RETURN_IF_ERROR(check_head(spec));
   int64_t parts = 0;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const std::string place = fmt::format("layers.{}.", i);
@@ -416,6 +492,7 @@ void write_spec(JsonWriter& out, const ModelSpec& spec, bool with_frequencies) {
   out.member("max_position_embeddings", spec.max_position_embeddings);
   out.member("embedding_scale", spec.embedding_scale);
   out.member("learned_positions", spec.learned_positions);
+  write_embedding(out, spec);
   out.member("norm", spec.norm == NormKind::kRms ? "rms" : "layer");
   out.member("norm_bias", spec.norm_bias);
   out.member("norm_eps", spec.norm_eps);
@@ -424,6 +501,7 @@ void write_spec(JsonWriter& out, const ModelSpec& spec, bool with_frequencies) {
   out.member("final_logit_softcap", spec.head.logit_softcap);
   out.member("logit_scale", spec.head.logit_scale);
   out.member("head_bias", spec.head.bias);
+  write_head(out, spec.head);
   out.key("layers");
   out.begin_array();
   for (const LayerSpec& layer : spec.layers) {
@@ -435,6 +513,7 @@ void write_spec(JsonWriter& out, const ModelSpec& spec, bool with_frequencies) {
     out.member("attention_norm", layer.attention_norm);
     out.member("feed_forward_norm", layer.feed_forward_norm);
     out.member("parallel", layer.parallel);
+    if (layer.stream_norms) out.member("stream_norms", true);
     out.member("residual_scale", layer.attention_residual.scale);  // of both blocks in most models
     out.key("attention_residual");
     write_residual(out, layer.attention_residual);

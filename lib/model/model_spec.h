@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -46,15 +47,16 @@ enum class QkNormKind : int32_t {
 };
 
 // Softmax attention, num_heads / num_kv_heads query heads per key/value head (multi-head when they are
-// equal).
+// equal). Rows see what is before them; both ways, all of their sequence.
 struct GqaAttention {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t v_dim = 0;           // dims of a value, at most head_dim; 0: head_dim. The cache holds zeros past them
-  float value_scale = 1.0f;    // of the values
-  float scale = 0.0f;          // of q k^T
-  int32_t window = 0;          // keys a row sees, itself included; 0: all before it
+  int32_t v_dim = 0;         // dims of a value, at most head_dim; 0: head_dim. The cache holds zeros past them
+  float value_scale = 1.0f;  // of the values
+  float scale = 0.0f;        // of q k^T
+  bool both_ways = false;
+  int32_t window = 0;          // keys a row sees, itself included, both ways on either side; 0: all
   int32_t chunk = 0;           // keys of a row's own run of so many positions alone; 0: no such cut
   float logit_softcap = 0.0f;  // 0: none
   bool qkv_bias = false;
@@ -173,11 +175,41 @@ struct LayerSpec {
   bool attention_norm = true;
   bool feed_forward_norm = true;
   bool parallel = false;
+  // Post-layer-norm: after each of the two sums x = norm(x), with weights of its own. Not of parallel blocks.
+  bool stream_norms = false;
   ResidualSpec attention_residual, feed_forward_residual;
   bool operator==(const LayerSpec&) const = default;
 };
 
+// How the rows of a sequence become one.
+enum class Pooling : int32_t {
+  kUnknown,  // the files do not say
+  kMean,
+  kFirst,  // the row of [CLS]
+  kLast,
+};
+
+// What the head gives for a row.
+enum class HeadKind : int32_t {
+  kVocabulary,  // a logit for each token
+  kLabels,      // a score for each of num_labels, of a sequence's pooled row
+  kTransform,   // its transform alone, of a sequence's pooled row
+  kNone,
+};
+
+// [norm](activation(W x + b)), hidden_size wide, before the output matrix.
+struct TransformSpec {
+  Activation activation = Activation::kTanh;
+  bool bias = true;
+  bool norm = false;
+  bool operator==(const TransformSpec&) const = default;
+};
+
 struct HeadSpec {
+  HeadKind kind = HeadKind::kVocabulary;
+  int32_t num_labels = 0;
+  Pooling pooling = Pooling::kUnknown;  // of the rows of kLabels and kTransform
+  std::optional<TransformSpec> transform;
   bool tied = false;           // the output matrix is the embedding table
   float logit_softcap = 0.0f;  // 0: none
   float logit_scale = 1.0f;    // before the cap
@@ -193,17 +225,31 @@ struct ModelSpec {
   float embedding_scale = 1.0f;
   // Rows of a table of position embeddings, added to the tokens'; no sequence may be longer. 0: none.
   int32_t learned_positions = 0;
+  // As RoBERTa numbers them: row p of that table is this token's wherever it stands, p its id, and the others take the
+  // rows from p + 1 on. -1: every token takes the row of its position.
+  int32_t position_padding_id = -1;
+  int32_t token_types = 0;          // rows of a table of segments, added likewise; 0: none
+  bool embedding_norm = false;      // of these sums
   NormKind norm = NormKind::kRms;   // of every norm over hidden_size
   bool norm_bias = false;           // likewise
   float norm_eps = 0.0f;            // of every norm
   float norm_weight_offset = 0.0f;  // 1 where weights of RMS norms are stored minus one
   std::vector<LayerSpec> layers;
+  bool final_norm = true;  // of the last layer's output
   HeadSpec head;
-  int32_t bos_token_id = -1;           // -1: none
-  std::vector<int32_t> eos_token_ids;  // of the config or metadata, ascending
+  Pooling pooling = Pooling::kUnknown;  // that the files recommend for embeddings
+  int32_t bos_token_id = -1;            // -1: none
+  std::vector<int32_t> eos_token_ids;   // of the config or metadata, ascending
   bool operator==(const ModelSpec&) const = default;
 };
 
+// Whether rows see later ones: a sequence is then computed in one step, and its keys and values serve that step alone.
+bool attends_both_ways(const ModelSpec& spec);
+// Floats of a row of the head's output; 0 for kNone.
+int64_t head_width(const ModelSpec& spec);
+
+// "mean", "cls", "last"; "" for kUnknown.
+std::string_view pooling_name(Pooling pooling);
 // "silu", "gelu_tanh", ...
 std::string_view activation_name(Activation activation);
 

@@ -352,6 +352,8 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
   const uint64_t hidden = size(spec.hidden_size);
   out.push_back({"embed.weight", "", {size(spec.vocab_size), hidden}});
   if (spec.learned_positions > 0) out.push_back({"positions.weight", "", {size(spec.learned_positions), hidden}});
+  if (spec.token_types > 0) out.push_back({"token_types.weight", "", {size(spec.token_types), hidden}});
+  if (spec.embedding_norm) add_norm(out, "embedding_norm", spec);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerSpec& layer = spec.layers[i];
     const std::string prefix = fmt::format("layers.{}.", i);
@@ -365,9 +367,22 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
     }
     std::visit([&](const auto& block) { add_feed_forward(out, prefix, block, hidden); }, layer.feed_forward);
     if (layer.post_feed_forward_norm) add_norm(out, prefix + "post_feed_forward_norm", spec);
+    if (layer.stream_norms) {
+      add_norm(out, prefix + "attention_stream_norm", spec);
+      add_norm(out, prefix + "feed_forward_stream_norm", spec);
+    }
   }
-  add_norm(out, "final_norm", spec);
-  if (!spec.head.tied) add_linear(out, "lm_head", size(spec.vocab_size), hidden, spec.head.bias);
+  if (spec.final_norm) add_norm(out, "final_norm", spec);
+  if (spec.head.transform) {
+    add_linear(out, "transform", hidden, hidden, spec.head.transform->bias);
+    if (spec.head.transform->norm) add_norm(out, "transform_norm", spec);
+  }
+  if (spec.head.kind != HeadKind::kVocabulary && spec.head.kind != HeadKind::kLabels) return out;
+  if (!spec.head.tied) {
+    add_linear(out, "lm_head", size(head_width(spec)), hidden, spec.head.bias);
+  } else if (spec.head.bias) {
+    out.push_back({"lm_head.bias", "", {size(spec.vocab_size)}});
+  }
   return out;
 }
 

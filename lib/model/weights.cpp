@@ -259,6 +259,8 @@ Status load_layer(Loader& loader, const std::string& prefix, const LayerSpec& sp
       },
       spec.attention));
   HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "post_attention_norm", out.post_attention_norm));
+  HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "attention_stream_norm", out.attention_stream_norm));
+  HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "feed_forward_stream_norm", out.feed_forward_stream_norm));
   HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "feed_forward_norm", out.feed_forward_norm));
   HEADRACE_RETURN_IF_ERROR(std::visit(
       [&](const auto& block) {
@@ -288,6 +290,8 @@ Result<ModelWeights> ModelWeights::load(const ModelSpec& spec, const std::vector
     HEADRACE_RETURN_IF_ERROR(loader.report());
     HEADRACE_RETURN_IF_ERROR(loader.linear("embed", out.embedding));
     if (spec.learned_positions > 0) HEADRACE_RETURN_IF_ERROR(loader.linear("positions", out.positions.emplace()));
+    if (spec.token_types > 0) HEADRACE_RETURN_IF_ERROR(loader.linear("token_types", out.token_types.emplace()));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("embedding_norm", out.embedding_norm));
     loader.products.clear();  // rows of tables are looked up
     if (spec.head.tied) loader.products.push_back(out.embedding.weight.get());
     out.layers.resize(spec.layers.size());
@@ -295,7 +299,13 @@ Result<ModelWeights> ModelWeights::load(const ModelSpec& spec, const std::vector
       HEADRACE_RETURN_IF_ERROR(load_layer(loader, fmt::format("layers.{}.", i), spec.layers[i], out.layers[i]));
     }
     HEADRACE_RETURN_IF_ERROR(loader.norm("final_norm", out.final_norm));
-    if (!spec.head.tied) HEADRACE_RETURN_IF_ERROR(loader.linear("lm_head", out.lm_head.emplace()));
+    if (spec.head.transform) HEADRACE_RETURN_IF_ERROR(loader.linear("transform", out.transform.emplace()));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("transform_norm", out.transform_norm));
+    if (loader.has("lm_head.weight")) {
+      HEADRACE_RETURN_IF_ERROR(loader.linear("lm_head", out.lm_head.emplace()));
+    } else {
+      HEADRACE_RETURN_IF_ERROR(loader.optional_vector("lm_head.bias", out.tied_bias));
+    }
     out.products = std::move(loader.products);
   } catch (const std::bad_alloc&) {
     return out_of_memory("", "not enough memory for the model's weights");

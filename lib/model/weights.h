@@ -104,6 +104,7 @@ using WeightsOf = decltype(weights_of(std::declval<Spec>()));
 struct LayerWeights {
   NormWeight attention_norm, post_attention_norm;  // [hidden_size]; each may be empty
   NormWeight feed_forward_norm, post_feed_forward_norm;
+  NormWeight attention_stream_norm, feed_forward_stream_norm;  // both or neither
   std::variant<GqaWeights, ShortConvWeights, MambaWeights, Mamba2Weights, GatedDeltaWeights, KimiDeltaWeights,
                LightningWeights, NoAttentionWeights, AttentionBesideMambaWeights, LatentWeights>
       attention;  // of the kind of the spec's alternative
@@ -117,14 +118,24 @@ using LoadProgress = std::function<bool(double)>;
 struct ModelWeights {
   LinearWeight embedding;  // no bias
   std::vector<LayerWeights> layers;
-  std::optional<LinearWeight> positions;  // [learned_positions, hidden_size]
-  NormWeight final_norm;
-  std::optional<LinearWeight> lm_head;  // absent when tied
+  std::optional<LinearWeight> positions;    // [learned_positions, hidden_size]
+  std::optional<LinearWeight> token_types;  // [token_types, hidden_size]
+  NormWeight embedding_norm;                // may be empty
+  NormWeight final_norm;                    // likewise
+  std::optional<LinearWeight> transform;    // [hidden_size, hidden_size]
+  NormWeight transform_norm;                // may be empty
+  std::optional<LinearWeight> lm_head;      // the output matrix, absent when tied or when the head has none
+  std::vector<float> tied_bias;             // of a tied head, or empty
   // Every weight that rows are multiplied by, borrowed from the members above.
   std::vector<const PackedWeight*> products;
   uint64_t bytes = 0;  // packed weights and vectors
 
-  const LinearWeight& head() const { return lm_head ? *lm_head : embedding; }
+  LinearOutput head(float* y) const {
+    if (lm_head) return lm_head->to(y);
+    LinearOutput tied = embedding.to(y);
+    if (!tied_bias.empty()) tied.bias = tied_bias.data();
+    return tied;
+  }
 
   // Reads and packs every entry, but for matrices that `cache` has; it is told of all matrices. kCancelled when progress says so, kMalformed for a non-finite norm or bias.
   static Result<ModelWeights> load(const ModelSpec& spec, const std::vector<WeightEntry>& entries,

@@ -89,17 +89,20 @@ class ProfilingBackend final : public Backend {
     call.rows = p.num_seqs > 0 ? p.query_start[p.num_seqs] : 0;
     call.sequences = p.num_seqs;
     const uint64_t token_bytes = p.layout.block_bytes() / static_cast<uint64_t>(std::max(p.layout.block_size, 1));
-    const auto visible = [&](int64_t position) {
-      return p.window > 0 ? std::min<int64_t>(position + 1, p.window) : position + 1;
-    };
     uint64_t pairs = 0;
-    for (int64_t row = 0; row < call.rows; ++row) pairs += static_cast<uint64_t>(visible(p.positions[row]));
     for (int32_t sequence = 0; sequence < p.num_seqs; ++sequence) {
+      const auto first_seen = [&](int32_t row) -> int64_t {
+        return p.window > 0 ? std::max(p.positions[row] - p.window + 1, 0) : 0;
+      };
+      const auto end_seen = [&](int32_t row) -> int64_t {
+        if (p.sequence_ends == nullptr) return p.positions[row] + 1;
+        const int64_t end = p.sequence_ends[sequence];
+        return p.window > 0 ? std::min<int64_t>(end, int64_t{p.positions[row]} + p.window) : end;
+      };
       const int32_t first = p.query_start[sequence], end = p.query_start[sequence + 1];
-      if (first == end) continue;
-      // From the first row's first key to the last row's own.
-      const int64_t keys = p.positions[end - 1] - p.positions[first] + visible(p.positions[first]);
-      call.bytes += static_cast<uint64_t>(keys) * token_bytes;
+      for (int32_t row = first; row < end; ++row) pairs += static_cast<uint64_t>(end_seen(row) - first_seen(row));
+      // From the first row's first key to the last row's last.
+      if (first < end) call.bytes += static_cast<uint64_t>(end_seen(end - 1) - first_seen(first)) * token_bytes;
     }
     call.bytes += floats(2 * call.rows * p.num_heads * p.layout.head_dim);
     call.multiply_adds = 2 * pairs * static_cast<uint64_t>(p.num_heads) * static_cast<uint64_t>(p.layout.head_dim);

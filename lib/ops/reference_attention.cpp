@@ -160,9 +160,14 @@ void reference_paged_attention(const PagedAttentionParams& p) {
   std::vector<double> scores, out(static_cast<size_t>(head_dim));
   for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
     for (int32_t token = p.query_start[seq]; token < p.query_start[seq + 1]; ++token) {
-      const int32_t last = p.positions[token];
-      const int32_t chunk_start = p.chunk > 0 ? last / p.chunk * p.chunk : 0;
-      const int32_t first = p.window > 0 ? std::max(chunk_start, last - p.window + 1) : chunk_start;
+      const int32_t own = p.positions[token];
+      const int32_t chunk_start = p.chunk > 0 ? own / p.chunk * p.chunk : 0;
+      const int32_t first = p.window > 0 ? std::max(chunk_start, own - p.window + 1) : chunk_start;
+      int32_t last = own;
+      if (p.sequence_ends != nullptr) {
+        last = p.sequence_ends[seq] - 1;
+        if (p.window > 0) last = std::min(last, own + p.window - 1);
+      }
       for (int32_t h = 0; h < p.num_heads; ++h) {
         const size_t head_offset = static_cast<size_t>(h / group) * layout.head_bytes();
         const auto head_of = [&](int32_t position) {

@@ -42,6 +42,7 @@ double activate(Activation activation, double x) {
     case Activation::kGeluErf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
     case Activation::kRelu: break;
     case Activation::kSigmoid: return 1.0 / (1.0 + std::exp(-x));
+    case Activation::kTanh: return std::tanh(x);
     case Activation::kRelu2: return x < 0.0 ? 0.0 : x * x;
     case Activation::kClampedSwish: return x / (1.0 + std::exp(-1.702 * x));
   }

@@ -20,6 +20,7 @@ enum class Activation : int32_t {
   kClampedSwish,  // x * sigmoid(1.702 x); with gate first cut to at most `limit`, up to [-limit, limit], and up + 1
                   // for up (gpt-oss)
   kSigmoid,
+  kTanh,
 };
 
 // out[t, :] = scale * table[token_ids[t], :]
@@ -110,8 +111,9 @@ struct RopeStoreParams {
   const int64_t* slots = nullptr;  // [num_tokens] block_id * block_size + offset
 };
 
-// Causal attention of the batch's rows over the paged cache, keys and values of the rows already stored.
-// Row t of a sequence at position p sees cached positions (p - window, p], in that sequence's block table.
+// Attention of the batch's rows over the paged cache, keys and values of the rows already stored.
+// Row t of a sequence at position p sees cached positions (p - window, p], in that sequence's block table; both ways
+// (sequence_ends) it sees (p - window, p + window) of those before the sequence's end.
 // Softmax partial sums are merged at fixed logical positions, so that a row's result depends on its own keys alone.
 struct PagedAttentionParams {
   const float* q = nullptr;  // [num_tokens, num_heads, head_dim]
@@ -124,10 +126,11 @@ struct PagedAttentionParams {
   KvLayout layout;
   const std::byte* cache = nullptr;  // this layer's blocks
   float scale = 1.0f;
-  int32_t window = 0;            // 0: unlimited
-  int32_t chunk = 0;             // c > 0: row p sees nothing before position p / c * c
-  float logit_softcap = 0.0f;    // c > 0: scores become c * tanh(score / c)
-  const float* sinks = nullptr;  // [num_heads] extra logit in each softmax's denominator, or null
+  int32_t window = 0;                      // 0: unlimited
+  int32_t chunk = 0;                       // c > 0: row p sees nothing before position p / c * c; not both ways
+  float logit_softcap = 0.0f;              // c > 0: scores become c * tanh(score / c)
+  const float* sinks = nullptr;            // [num_heads] extra logit in each softmax's denominator, or null
+  const int32_t* sequence_ends = nullptr;  // [num_seqs] cached positions of each sequence; null: rows see none later
 };
 
 // out = activation(gate) * up, or activation(gate) where up is null, elementwise; out may be gate.

@@ -41,6 +41,32 @@ TEST_CASE("sessions and schedulers survive each allocation that fails") {
   headrace_model_destroy(model);
 }
 
+TEST_CASE("embedders survive each allocation that fails") {
+  headrace_model* model = nullptr;
+  REQUIRE(headrace_model_load(kModelPath.data(), kModelPath.size(), nullptr, nullptr, nullptr, &model, nullptr) ==
+          HEADRACE_OK);
+  headrace::Options options;
+  options.set("embedder.pooling", "mean");
+  const int32_t tokens[] = {3, 4, 5, 6};
+  const size_t starts[] = {0, 1, 4};
+  std::vector<float> expected(1024), rows(1024);
+  size_t needed = 0;
+  const auto embed = [&](std::vector<float>& out) {
+    headrace_embedder* embedder = nullptr;
+    headrace_status status = headrace_embedder_create(model, options.get(), &embedder, nullptr);
+    if (status == HEADRACE_OK) {
+      status = headrace_embedder_embed_tokens(embedder, tokens, nullptr, starts, 2, out.data(), out.size(), &needed,
+                                              nullptr);
+    }
+    headrace_embedder_destroy(embedder);
+    return status;
+  };
+  REQUIRE(embed(expected) == HEADRACE_OK);
+  fail_each_and_all([&] { return embed(rows); });
+  CHECK(rows == expected);
+  headrace_model_destroy(model);
+}
+
 TEST_CASE("tokenizing, detokenizing and rendering survive each allocation that fails") {
   const headrace::Tokenizer tokenizer = capi_test::text_model().tokenizer();
   const std::string text = "Hello caf\u00E9 <|end|> and some more";

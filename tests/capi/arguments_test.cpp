@@ -42,6 +42,13 @@ TEST_CASE("every function refuses NULL handles by name") {
   check_refused("model",
                 [](E e) { return headrace_tuning_create(nullptr, 1, nullptr, 0, nullptr, nullptr, nullptr, e); });
   check_refused("tuning", [](E e) { return headrace_tuning_describe(nullptr, nullptr, 0, nullptr, e); });
+  check_refused("model", [](E e) { return headrace_embedder_create(nullptr, nullptr, nullptr, e); });
+  check_refused("embedder", [](E e) {
+    return headrace_embedder_embed_tokens(nullptr, nullptr, nullptr, nullptr, 0, nullptr, 0, nullptr, e);
+  });
+  check_refused("embedder", [](E e) {
+    return headrace_embedder_embed_texts(nullptr, nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e);
+  });
   check_refused("model", [](E e) { return headrace_model_get_sampling(nullptr, nullptr, e); });
   check_refused("path", [](E e) { return headrace_model_inspect(nullptr, 3, 0, nullptr, 0, nullptr, e); });
   check_refused("tokenizer", [](E e) { return headrace_tokenizer_load(nullptr, 0, nullptr, e); });
@@ -110,6 +117,7 @@ TEST_CASE("good handles with NULL outputs or inputs are refused by the argument'
   const headrace::Session session(owner);
   const headrace::Request request(owner);
   const headrace::Scheduler scheduler(owner);
+  const headrace::Embedder embedder(owner, headrace::Options().set("embedder.pooling", "last"));
   headrace_scheduler* handle = nullptr;
   REQUIRE(headrace_scheduler_create(model, nullptr, nullptr, &handle, nullptr) == HEADRACE_OK);
   check_refused("read", [](E e) {
@@ -137,6 +145,32 @@ TEST_CASE("good handles with NULL outputs or inputs are refused by the argument'
   check_refused("chat_template", [&](E e) { return headrace_chat_template_open(model, nullptr, e); });
   check_refused("kv_cache", [&](E e) { return headrace_kv_cache_create(model, nullptr, nullptr, e); });
   check_refused("session", [&](E e) { return headrace_session_create(model, nullptr, nullptr, nullptr, e); });
+  check_refused("embedder", [&](E e) { return headrace_embedder_create(model, nullptr, nullptr, e); });
+  const size_t starts[] = {0, 1};
+  const int32_t token = 5;
+  const char* const texts[] = {nullptr};
+  size_t needed = 0;
+  check_refused("sequence_starts", [&](E e) {
+    return headrace_embedder_embed_tokens(embedder.get(), &token, nullptr, nullptr, 1, nullptr, 0, &needed, e);
+  });
+  check_refused("tokens", [&](E e) {
+    return headrace_embedder_embed_tokens(embedder.get(), nullptr, nullptr, starts, 1, nullptr, 0, &needed, e);
+  });
+  check_refused("needed", [&](E e) {
+    return headrace_embedder_embed_tokens(embedder.get(), &token, nullptr, starts, 1, nullptr, 0, nullptr, e);
+  });
+  check_refused("rows", [&](E e) {
+    return headrace_embedder_embed_tokens(embedder.get(), &token, nullptr, starts, 1, nullptr, 64, &needed, e);
+  });
+  check_refused("texts", [&](E e) {
+    return headrace_embedder_embed_texts(embedder.get(), nullptr, starts, 1, 0, nullptr, 0, &needed, e);
+  });
+  check_refused("text_sizes", [&](E e) {
+    return headrace_embedder_embed_texts(embedder.get(), texts, nullptr, 1, 0, nullptr, 0, &needed, e);
+  });
+  check_refused("texts[0]", [&](E e) {
+    return headrace_embedder_embed_texts(embedder.get(), texts, starts + 1, 1, 0, nullptr, 0, &needed, e);
+  });
   check_refused("tokens", [&](E e) { return headrace_session_append_tokens(session.get(), nullptr, 1, e); });
   check_refused("forked", [&](E e) { return headrace_session_fork(session.get(), nullptr, e); });
   check_refused("needed", [&](E e) { return headrace_session_get_tokens(session.get(), nullptr, 0, nullptr, e); });
@@ -201,6 +235,8 @@ TEST_CASE("getters, inits and destroyers take NULL") {
   CHECK(std::string(headrace_error_get_place(nullptr)).empty());
   CHECK(std::string(headrace_status_get_name(12345)) == "HEADRACE_UNKNOWN");
   CHECK(headrace_tokenizer_get_vocab_size(nullptr) <= 0);
+  CHECK(headrace_embedder_get_row_size(nullptr) == 0);
+  CHECK(headrace_embedder_get_pools(nullptr) == 0);
   CHECK(headrace_tokenizer_get_eos(nullptr) == -1);
   CHECK(headrace_tokenizer_get_is_special(nullptr, 0) == -1);
   CHECK(headrace_tokenizer_get_id(nullptr, nullptr, 0) == -1);
@@ -224,6 +260,7 @@ TEST_CASE("getters, inits and destroyers take NULL") {
   headrace_source_destroy(nullptr);
   headrace_model_destroy(nullptr);
   headrace_tuning_destroy(nullptr);
+  headrace_embedder_destroy(nullptr);
   headrace_tokenizer_destroy(nullptr);
   headrace_detokenizer_destroy(nullptr);
   headrace_chat_template_destroy(nullptr);

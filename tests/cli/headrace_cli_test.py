@@ -23,7 +23,7 @@ MESSAGES = '[{"role": "user", "content": "hi"}]'
 
 class Usage(unittest.TestCase):
     def test_help(self):
-        for command in ("run", "chat", "tokenize", "template", "inspect", "logits", "eval", "bench", "tune"):
+        for command in ("run", "chat", "tokenize", "template", "inspect", "logits", "embed", "eval", "bench", "tune"):
             self.assertIn("--help", run(command, "--help").stdout)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")

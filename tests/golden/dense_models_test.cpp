@@ -1,10 +1,9 @@
 // Tiny dense decoders of the smaller families against transformers' float32 logits, on every backend of this machine, from
 // HEADRACE_TEST_DATA.
 #include <cmath>
-#include <span>
 
+#include "golden/converted_file.h"
 #include "golden/golden_checks.h"
-#include "unit/gguf_writer.h"
 
 using namespace headrace;
 using namespace headrace::golden;
@@ -25,44 +24,6 @@ bool have_data() {
   std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
   return false;
 }
-
-// A GGUF file as a converter writes it: F32 tensors of a safetensors file under other names, and vectors of its own.
-class ConvertedFile {
- public:
-  explicit ConvertedFile(GgufMeta meta) : meta_(std::move(meta)) {}
-
-  // norm_offset is added to norms: files of transformers store those of Gemma minus one.
-  void add_all(const std::string& path, const std::vector<std::pair<std::string, std::string>>& renames,
-               float norm_offset) {
-    auto file = SafetensorsFile::open_path(path);
-    REQUIRE(file.ok());
-    for (const TensorEntry& tensor : (*file)->tensors()) {
-      std::string name = tensor.name;
-      for (const auto& [from, to] : renames) {
-        if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
-      }
-      std::vector<float> values(tensor.bytes / 4);
-      REQUIRE((*file)->read(tensor, 0, std::as_writable_bytes(std::span(values))).ok());
-      if (name.find("norm") != std::string::npos) {
-        for (float& value : values) value += norm_offset;
-      }
-      add(name, tensor.shape, std::move(values));
-    }
-  }
-  void add(const std::string& name, std::vector<uint64_t> shape, std::vector<float> values) {
-    tensors_.push_back({name, std::move(shape), std::move(values)});
-  }
-
-  ModelSource source() const {
-    ModelSource out;
-    out.sources.push_back(source_of(gguf_text(meta_, tensors_), "converted.gguf"));
-    return out;
-  }
-
- private:
-  GgufMeta meta_;
-  std::vector<GgufTensor> tensors_;
-};
 
 GgufMeta gguf_meta(const std::string& name) {
   return {{"general.architecture", name},          {name + ".context_length", 512u},

@@ -20,6 +20,7 @@ struct Case {
   float softcap = 0.0f;
   bool sinks = false;
   int32_t chunk = 0;
+  bool both_ways = false;
 };
 
 // A batch whose cache holds random keys and values where positions are cached and NaN everywhere else.
@@ -85,14 +86,16 @@ struct Batch {
 
   // Rows [begin, end) of sequence `seq`, or the whole batch for seq < 0.
   std::vector<float> run(Backend& backend, int seq = -1, int32_t begin = 0, int32_t end = 0) const {
-    std::vector<int32_t> starts = query_start;
+    std::vector<int32_t> starts = query_start, ends;
     std::vector<const int32_t*> pointers;
+    for (const Sequence& s : c.sequences) ends.push_back(s.first_position + s.num_rows);
     for (const auto& table : tables) pointers.push_back(table.data());
     int32_t first = 0;
     if (seq >= 0) {
       first = query_start[static_cast<size_t>(seq)] + begin;
       starts = {0, end - begin};
       pointers = {tables[static_cast<size_t>(seq)].data()};
+      ends = {ends[static_cast<size_t>(seq)]};
     }
     std::vector<float> out(static_cast<size_t>(starts.back() * num_heads * c.head_dim), -7.0f);
     PagedAttentionParams p;
@@ -110,6 +113,7 @@ struct Batch {
     p.chunk = c.chunk;
     p.logit_softcap = c.softcap;
     p.sinks = c.sinks ? sinks.data() : nullptr;
+    p.sequence_ends = c.both_ways ? ends.data() : nullptr;
     backend.paged_attention(p);
     return out;
   }
@@ -122,6 +126,8 @@ struct Batch {
   std::vector<double> bound() const {
     std::vector<double> out;
     const size_t width = static_cast<size_t>(num_heads * c.head_dim);
+    int32_t longest = 0;
+    for (const Sequence& s : c.sequences) longest = std::max(longest, s.first_position + s.num_rows);
     for (size_t row = 0; row < positions.size(); ++row) {
       double longest_query = 0.0;
       for (int32_t h = 0; h < num_heads; ++h) {
@@ -135,7 +141,7 @@ struct Batch {
       const double largest_score = longest_query * longest_key * static_cast<double>(scale());
       double score_error = (c.head_dim + 6) * kUnit * largest_score;
       if (c.softcap > 0.0f) score_error += 5e-7 * static_cast<double>(c.softcap);
-      const double chunks = positions[row] / 64 + 1;
+      const double chunks = (c.both_ways ? longest : positions[row]) / 64 + 1;
       const double error = 2.0 * score_error + 6e-7 + (64 + 4 * chunks) * 2 * kUnit;
       out.insert(out.end(), width, error * largest_value * 1.02);  // 1.02: cached values are rounded
     }
@@ -155,7 +161,7 @@ struct Batch {
 void check(const Case& c, bool every_row_alone = true) {
   INFO(kv_dtype_name(c.dtype) << " head_dim " << c.head_dim << " kv_heads " << c.kv_heads << " group " << c.group
                               << " block " << c.block_size << " window " << c.window << " softcap " << c.softcap
-                              << " sinks " << c.sinks);
+                              << " sinks " << c.sinks << " both ways " << c.both_ways);
   Batch batch(c);
   const auto reference = make_reference_backend();
   const std::vector<float> expected = batch.run(*reference);
@@ -210,6 +216,22 @@ TEST_CASE("Attention keeps to its chunk") {
     check({KvDType::kF32, 64, 2, 3, 16, {{0, 70}, {300, 40}, {127, 1}, {128, 1}}, 0, 0.0f, false, chunk});
     check({KvDType::kQ8, 32, 1, 2, 32, {{0, 70}, {490, 40}}, 20, 0.0f, true, chunk});
   }
+}
+
+TEST_CASE("Attention both ways sees the whole sequence, and a window on either side") {
+  for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
+    for (int32_t head_dim : {16, 20, 64}) {
+      for (int32_t window : {0, 1, 9, 64, 100}) {
+        check({dtype, head_dim, 2, 2, 16, {{0, 1}, {0, 37}, {0, 150}, {0, 64}}, window, 0.0f, false, 0, true});
+      }
+    }
+  }
+  check({KvDType::kF32, 32, 2, 1, 64, {{0, 70}, {0, 16}}, 12, 20.0f, true, 0, true});
+  // The rows of a sequence's end alone, whose keys before them are cached already.
+  check({KvDType::kF32, 32, 2, 1, 16, {{100, 30}, {60, 5}}, 12, 0.0f, false, 0, true});
+  // Over several splits.
+  check({KvDType::kF32, 64, 2, 1, 16, {{0, 600}, {0, 1100}}, 0, 0.0f, false, 0, true}, false);
+  check({KvDType::kF32, 64, 1, 1, 16, {{0, 1100}}, 65, 0.0f, false, 0, true}, false);
 }
 
 TEST_CASE("Attention over several splits does not depend on rows, threads or chunks") {

@@ -104,7 +104,7 @@ TEST_CASE("An activation without a second factor is the one with a factor of one
   backends.push_back(make_reference_backend());
   for (Isa isa : available_isas()) backends.push_back(cpu_backend(isa, 2));
   for (const auto& backend : backends) {
-    for (int activation = 0; activation < 5; ++activation) {
+    for (const int activation : {0, 1, 2, 3, 4, 6, 7}) {
       std::vector<float> plain(x.size()), gated(x.size());
       const auto count = static_cast<int64_t>(x.size());
       backend->gated_activation({x.data(), nullptr, count, static_cast<Activation>(activation), plain.data()});
@@ -122,8 +122,8 @@ TEST_CASE("Activations agree with the reference over their whole range") {
   gate.push_back(0.0f);
   while (gate.size() < 40001) gate.push_back(0.5f);  // several tasks and a tail
   const std::vector<float> up = random_floats(gate.size(), 3);
-  for (Activation activation :
-       {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu, Activation::kRelu2}) {
+  for (Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu,
+                                Activation::kRelu2, Activation::kSigmoid, Activation::kTanh}) {
     const auto run = [&](Backend& backend, size_t begin, size_t end) {
       std::vector<float> out(gate.begin() + static_cast<int64_t>(begin), gate.begin() + static_cast<int64_t>(end));
       GatedActivationParams p;
@@ -160,7 +160,7 @@ TEST_CASE("Activations agree with the reference over their whole range") {
 TEST_CASE("A NaN in an activation is seen") {
   for (Isa isa : available_isas()) {
     const auto backend = cpu_backend(isa, 1);
-    for (int activation = 0; activation < 5; ++activation) {
+    for (const int activation : {0, 1, 2, 3, 4, 6, 7}) {
       std::vector<float> gate(20, 1.0f), up(20, 1.0f);
       gate[3] = NAN;
       gate[18] = NAN;

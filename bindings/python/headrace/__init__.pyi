@@ -53,6 +53,10 @@ class Model:
     @staticmethod
     def load(path: PathLike, progress: Optional[Callable[[float], Optional[bool]]] = None, **options: Any) -> "Model": ...
     def logits(self, token_ids: Sequence[int], chunk: Optional[int] = None, **options: Any) -> NDArray[np.float32]: ...
+    def embed(self, texts: Union[str, Sequence[str], Sequence[Sequence[int]]], pooling: str = "auto",
+              normalize: Optional[bool] = None, token_types: Optional[Sequence[Sequence[int]]] = None,
+              special: bool = False, add_special: bool = True,
+              **options: Any) -> Any: ...  # NDArray[np.float32], or a list of them for "none" and "logits"
     @property
     def tokenizer(self) -> Tokenizer: ...
     @property

@@ -46,6 +46,10 @@ struct Sigmoid {
   HEADRACE_INLINE V16 apply(V16 x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
 };
 
+struct Tanh {
+  HEADRACE_INLINE V16 apply(V16 x) { return tanh(x); }
+};
+
 template <class Function>
 HEADRACE_INLINE void map_rows(const GatedRows& rows, Function function) {
   for (int64_t row = 0; row < rows.num_rows; ++row) {
@@ -89,6 +93,7 @@ void gated_activation(const GatedRows& rows) {
     case 4: return gate<Relu2>(rows);
     case 5: return clamped_swish(rows);
     case 6: return gate<Sigmoid>(rows);
+    case 7: return gate<Tanh>(rows);
     default: return gate<Relu>(rows);
   }
 }

@@ -42,10 +42,10 @@ void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t
   }
 }
 
-// A row alone takes the weights as they come, record by record and strip by strip: memory is the limit, and the
-// processor's own prefetching follows only reads that ascend.
-template <RecordFormat F>
-void one_row(const QuantizedTask& task, const Scratch& scratch) {
+// R rows, of a tile, take the weights as they come, record by record and strip by strip: memory is the limit of one or two,
+// and the processor's own prefetching follows only reads that ascend.
+template <RecordFormat F, int R>
+void ascending(const QuantizedTask& task, const Scratch& scratch) {
   using Format = PackedFormat<F>;
   constexpr ScaleKind K = Format::kScale;
   constexpr CodeKind C = code_kind<F>();
@@ -54,7 +54,7 @@ void one_row(const QuantizedTask& task, const Scratch& scratch) {
   const uint8_t* record = task.pair;
   const int64_t first_byte = task.first_row * task.blocks * kActivationBytes;
   for (int64_t block = 0; block < task.blocks; block += Format::kRecordBlocks) {
-    const int64_t at = first_byte + block * kActivationBytes;
+    const int64_t at = first_byte + block * R * kActivationBytes;
     for (int strip = 0; strip < kTaskStrips; ++strip, record += Format::kRecordBytes) {
       UnpackedStrip& unpacked = scratch.strips[strip];
       for (int64_t line = 0; line < Format::kHeader; line += 64) fetch_ahead(record + line);
@@ -64,9 +64,9 @@ void one_row(const QuantizedTask& task, const Scratch& scratch) {
         const int64_t column = strip * kStripRows + lane;
         const TileWeights<PackedGroups<F, true>> fetching = {{record + 4 * lane}, scales, minima};
         const TileWeights<PackedGroups<F, false>> weights = {{record + 4 * lane}, scales, minima};
-        tile<V, 1, K, C>(fetching, Format::kRecordBlocks, task.first.bytes + at, shift, {scratch.first + column});
+        tile<V, R, K, C>(fetching, Format::kRecordBlocks, task.first.bytes + at, shift, {scratch.first + column});
         if (task.second.bytes) {
-          tile<V, 1, K, C>(weights, Format::kRecordBlocks, task.second.bytes + at, shift, {scratch.second + column});
+          tile<V, R, K, C>(weights, Format::kRecordBlocks, task.second.bytes + at, shift, {scratch.second + column});
         } else {
           outlier_blocks<V, K, C>(task, weights, block, Format::kRecordBlocks, shift, scratch.second + column);
         }
@@ -89,7 +89,11 @@ void few_rows(const QuantizedTask& task, const Scratch& scratch) {
     for (int64_t line = 0; line < kAheadBytes; line += 64) fetch(records + line);
   }
   if (task.num_rows == 1) {
-    one_row<F>(task, scratch);
+    ascending<F, 1>(task, scratch);
+    return write_outputs(task, scratch);
+  }
+  if (task.num_rows == 2 && task.first.tile_rows >= 2) {
+    ascending<F, 2>(task, scratch);
     return write_outputs(task, scratch);
   }
   // Small chunks, so that reading the weights and multiplying overlap.

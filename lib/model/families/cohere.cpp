@@ -82,7 +82,7 @@ Result<ModelSpec> cohere2_from_config(const ConfigReader& config, const TensorFi
 }
 
 Result<ModelSpec> cohere_from_gguf(const GgufReader& gguf) {
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, false, kGgufKeys));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, {.more_keys = kGgufKeys}));
   HEADRACE_RETURN_IF_ERROR(refuse_gguf_attention_keys(gguf));
   spec.architecture = "cohere";
   HEADRACE_ASSIGN_OR_RETURN(const double scale, gguf.number_or("logit_scale", 0.0625));

@@ -143,7 +143,8 @@ constexpr std::string_view kGgufLatentKeys[] = {
 Result<ModelSpec> deepseek_from_gguf(const GgufReader& gguf) {
   std::vector<std::string_view> keys(moe_gguf_keys().begin(), moe_gguf_keys().end());
   keys.insert(keys.end(), std::begin(kGgufLatentKeys), std::end(kGgufLatentKeys));
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, true, keys, /*any_value_dim=*/true));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec,
+                            read_dense_gguf(gguf, {.experts = true, .more_keys = keys, .any_value_dim = true}));
   spec.architecture = "deepseek2";
   LatentAttention attention;
   attention.num_heads = gqa(spec.layers[0]).num_heads;

@@ -277,16 +277,17 @@ constexpr std::string_view kKnownKeys[] = {
     "use_parallel_residual",
 };
 
-Status refuse_other_computations(const GgufReader& gguf, bool with_experts,
-                                 std::span<const std::string_view> more_keys) {
+Status refuse_other_computations(const GgufReader& gguf, const DenseGguf& family) {
   std::vector<std::string_view> known(std::begin(kKnownKeys), std::end(kKnownKeys));
-  known.insert(known.end(), more_keys.begin(), more_keys.end());
+  known.insert(known.end(), family.more_keys.begin(), family.more_keys.end());
   HEADRACE_RETURN_IF_ERROR(gguf.check_known(known));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t experts, gguf.integer_or("expert_count", 0, INT32_MAX, 0));
-  if (experts > 0 && !with_experts)
+  if (experts > 0 && !family.experts)
     return unsupported(gguf.key("expert_count"), "a mixture of {} experts is not supported here", experts);
   HEADRACE_ASSIGN_OR_RETURN(const bool causal, gguf.file().get_bool_or(gguf.key("attention.causal"), true));
-  if (!causal) return unsupported(gguf.key("attention.causal"), "attention to later positions is not supported");
+  if (causal == family.both_ways) {
+    return unsupported(gguf.key("attention.causal"), "{} is not supported for {}", causal, gguf.architecture());
+  }
   HEADRACE_ASSIGN_OR_RETURN(const bool parallel, gguf.file().get_bool_or(gguf.key("use_parallel_residual"), false));
   if (parallel) return unsupported(gguf.key("use_parallel_residual"), "parallel residuals are not supported here");
   return {};
@@ -313,9 +314,8 @@ Status apply_rope_factors(const GgufFile& file, RopeSpec& rope) {
 
 }  // namespace
 
-Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, bool experts, std::span<const std::string_view> more_keys,
-                                  bool any_value_dim) {
-  HEADRACE_RETURN_IF_ERROR(refuse_other_computations(gguf, experts, more_keys));
+Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, const DenseGguf& family) {
+  HEADRACE_RETURN_IF_ERROR(refuse_other_computations(gguf, family));
   const GgufFile& file = gguf.file();
   DenseSizes sizes;
   const TensorEntry* table = file.find("token_embd.weight");
@@ -348,7 +348,7 @@ Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, bool experts, std::spa
   }
   HEADRACE_ASSIGN_OR_RETURN(const int64_t value_dim,
                             gguf.integer_or("attention.value_length", 1, kMaxSize, sizes.head_dim));
-  if (value_dim != sizes.head_dim && !any_value_dim) {
+  if (value_dim != sizes.head_dim && !family.any_value_dim) {
     return unsupported(gguf.key("attention.value_length"), "{} differs from the keys' {}", value_dim, sizes.head_dim);
   }
   HEADRACE_ASSIGN_OR_RETURN(sizes.max_position_embeddings, gguf.integer("context_length", 1, kMaxPositions));
@@ -376,6 +376,7 @@ Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, bool experts, std::spa
   const bool gated = file.find("blk.0.ffn_up.weight") == nullptr || file.find("blk.0.ffn_gate.weight") != nullptr;
   for (LayerSpec& layer : spec.layers) {
     gqa(layer).rope = *rope;
+    gqa(layer).both_ways = family.both_ways;
     gqa(layer).qkv_bias = qkv_bias;
     gqa(layer).output_bias = output_bias;
     dense(layer).bias = feed_forward_bias;

@@ -37,9 +37,13 @@ struct DenseDefaults {
 // computation.
 Result<ModelSpec> read_dense_config(const ConfigReader& config, const DenseDefaults& defaults);
 // The same from GGUF metadata and the tensor table (tied head, biases), rotation included.
-// A family with experts reads their keys itself; more_keys are those it knows beyond the usual ones.
-Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, bool experts = false,
-                                  std::span<const std::string_view> more_keys = {}, bool any_value_dim = false);
+struct DenseGguf {
+  bool experts = false;                              // the family reads the keys of experts itself
+  std::span<const std::string_view> more_keys = {};  // that it knows beyond the usual ones
+  bool any_value_dim = false;
+  bool both_ways = false;  // of attention
+};
+Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, const DenseGguf& family = {});
 
 // Per layer, whether its attention is windowed, from layer_types; empty when the config has none.
 Result<std::vector<bool>> read_layer_types(const ConfigReader& config, size_t num_layers);

@@ -80,6 +80,19 @@ extern const Family kGpt2Family;
 extern const Family kNemotronFamily;
 extern const Family kGemma3TextFamily;
 extern const Family kGemma3Family;  // the image-text wrapper's text part
+extern const Family kBertFamily;
+extern const Family kBertMlmFamily;
+extern const Family kBertScoreFamily;
+extern const Family kRobertaFamily;
+extern const Family kRobertaMlmFamily;
+extern const Family kRobertaScoreFamily;
+extern const Family kXlmRobertaFamily;
+extern const Family kXlmRobertaMlmFamily;
+extern const Family kXlmRobertaScoreFamily;
+extern const Family kNomicBertFamily;
+extern const Family kModernBertFamily;
+extern const Family kModernBertMlmFamily;
+extern const Family kModernBertScoreFamily;
 
 struct ImportedModel {
   ModelSpec spec;

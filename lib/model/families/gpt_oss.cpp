@@ -69,7 +69,7 @@ Result<ModelSpec> gpt_oss_from_config(const ConfigReader& config, const TensorFi
 }
 
 Result<ModelSpec> gpt_oss_from_gguf(const GgufReader& gguf) {
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, true, moe_gguf_keys()));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, {.experts = true, .more_keys = moe_gguf_keys()}));
   // GGUF does not say that the borders of yarn's ramp are not rounded here.
   HEADRACE_ASSIGN_OR_RETURN(RopeScaling scaling, gguf.rope_scaling(spec.max_position_embeddings));
   scaling.truncate = false;

@@ -61,7 +61,7 @@ Result<ModelSpec> granite_from_config(const ConfigReader& config, const TensorFi
 }
 
 Result<ModelSpec> granite_from_gguf(const GgufReader& gguf) {
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, false, kGraniteGgufFactors));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, {.more_keys = kGraniteGgufFactors}));
   HEADRACE_RETURN_IF_ERROR(refuse_gguf_attention_keys(gguf));
   spec.architecture = "granite";
   HEADRACE_ASSIGN_OR_RETURN(const GraniteFactors factors, read_granite_factors(gguf));

@@ -62,7 +62,7 @@ Result<ModelSpec> hy_v3_from_config(const ConfigReader& config, const TensorFile
 }
 
 Result<ModelSpec> hy_v3_from_gguf(const GgufReader& gguf) {
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, true, moe_gguf_keys()));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, {.experts = true, .more_keys = moe_gguf_keys()}));
   spec.architecture = "hy_v3";
   for (LayerSpec& layer : spec.layers) gqa(layer).qk_norm = true;
   HEADRACE_RETURN_IF_ERROR(set_gguf_experts(gguf, spec, router_of_family()));

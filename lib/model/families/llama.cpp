@@ -66,7 +66,7 @@ Result<ModelSpec> mistral_from_config(const ConfigReader& config, const TensorFi
 
 Result<ModelSpec> llama_from_gguf(const GgufReader& gguf) {
   HEADRACE_ASSIGN_OR_RETURN(const int64_t experts, gguf.integer_or("expert_count", 0, INT32_MAX, 0));
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, experts > 0));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, {.experts = experts > 0}));
   spec.architecture = "llama";
   for (const char* key : {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa",
                           "attn_logit_softcapping", "final_logit_softcapping"}) {

@@ -128,7 +128,7 @@ Result<ModelSpec> llama4_from_config(const ConfigReader& config, const TensorFil
 
 // GGUF has no key for the chunk, the layers without rotation, the temperature and the norm: published values.
 Result<ModelSpec> llama4_from_gguf(const GgufReader& gguf) {
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, true, moe_gguf_keys()));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, {.experts = true, .more_keys = moe_gguf_keys()}));
   spec.architecture = "llama4";
   HEADRACE_ASSIGN_OR_RETURN(const int64_t experts, gguf.integer("expert_count", 1, 1 << 14));
   const bool qk_norm = experts != 128;  // Scout has it, Maverick does not

@@ -45,7 +45,7 @@ Result<ModelSpec> ministral3_from_config(const ConfigReader& config, const Tenso
 }
 
 Result<ModelSpec> ministral3_from_gguf(const GgufReader& gguf) {
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, false, kGgufKeys));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, {.more_keys = kGgufKeys}));
   HEADRACE_RETURN_IF_ERROR(refuse_gguf_attention_keys(gguf));
   HEADRACE_ASSIGN_OR_RETURN(const double scale, gguf.number_or("attention.temperature_scale", 0));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t length, gguf.integer_or("rope.scaling.original_context_length", 1, 1 << 28,

@@ -85,7 +85,7 @@ Result<ModelSpec> qwen3_moe_from_config(const ConfigReader& config, const Tensor
 }
 
 Result<ModelSpec> from_gguf(const GgufReader& gguf, bool qwen3) {
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, true, moe_gguf_keys()));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_gguf(gguf, {.experts = true, .more_keys = moe_gguf_keys()}));
   spec.architecture = qwen3 ? "qwen3_moe" : "qwen2_moe";
   for (const char* key : {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa",
                           "attn_logit_softcapping", "final_logit_softcapping"}) {

@@ -6,18 +6,39 @@ namespace headrace {
 
 namespace {
 
-constexpr const Family* kFamilies[] = {
-    &kLlamaFamily,        &kMistralFamily,    &kQwen2Family,      &kQwen3Family,         &kPhi3Family,
-    &kGemma2Family,       &kOlmo2Family,      &kOlmo3Family,      &kGraniteFamily,       &kGlm4Family,
-    &kSmolLm3Family,      &kCohereFamily,     &kCohere2Family,    &kExaone4Family,       &kStarcoder2Family,
-    &kStableLmFamily,     &kSeedOssFamily,    &kArceeFamily,      &kHunyuanFamily,       &kMinistral3Family,
-    &kPhiFamily,          &kGptNeoxFamily,    &kGpt2Family,       &kNemotronFamily,      &kGemma3TextFamily,
-    &kGemma3Family,       &kMixtralFamily,    &kQwen2MoeFamily,   &kQwen3MoeFamily,      &kGptOssFamily,
-    &kErnie45MoeFamily,   &kHyV3Family,       &kDeepseekV2Family, &kDeepseekV3Family,    &kGlm4MoeLiteFamily,
-    &kGlm4MoeFamily,      &kMiniMaxM2Family,  &kLlama4Family,     &kMimoV2FlashFamily,   &kLfm2Family,
-    &kMambaFamily,        &kMamba2Family,     &kFalconH1Family,   &kQwen35Family,        &kQwen3NextFamily,
-    &kQwen35MoeFamily,    &kLfm2MoeFamily,    &kOlmoHybridFamily, &kGraniteHybridFamily, &kNemotronHFamily,
-    &kNemotronHMoeFamily, &kKimiLinearFamily, &kMiniMaxFamily};
+constexpr const Family* kFamilies[] = {&kLlamaFamily,         &kMistralFamily,
+                                       &kQwen2Family,         &kQwen3Family,
+                                       &kPhi3Family,          &kGemma2Family,
+                                       &kOlmo2Family,         &kOlmo3Family,
+                                       &kGraniteFamily,       &kGlm4Family,
+                                       &kSmolLm3Family,       &kCohereFamily,
+                                       &kCohere2Family,       &kExaone4Family,
+                                       &kStarcoder2Family,    &kStableLmFamily,
+                                       &kSeedOssFamily,       &kArceeFamily,
+                                       &kHunyuanFamily,       &kMinistral3Family,
+                                       &kPhiFamily,           &kGptNeoxFamily,
+                                       &kGpt2Family,          &kNemotronFamily,
+                                       &kGemma3TextFamily,    &kGemma3Family,
+                                       &kMixtralFamily,       &kQwen2MoeFamily,
+                                       &kQwen3MoeFamily,      &kGptOssFamily,
+                                       &kErnie45MoeFamily,    &kHyV3Family,
+                                       &kDeepseekV2Family,    &kDeepseekV3Family,
+                                       &kGlm4MoeLiteFamily,   &kGlm4MoeFamily,
+                                       &kMiniMaxM2Family,     &kLlama4Family,
+                                       &kMimoV2FlashFamily,   &kLfm2Family,
+                                       &kMambaFamily,         &kMamba2Family,
+                                       &kFalconH1Family,      &kQwen35Family,
+                                       &kQwen3NextFamily,     &kQwen35MoeFamily,
+                                       &kLfm2MoeFamily,       &kOlmoHybridFamily,
+                                       &kGraniteHybridFamily, &kNemotronHFamily,
+                                       &kNemotronHMoeFamily,  &kKimiLinearFamily,
+                                       &kMiniMaxFamily,       &kBertFamily,
+                                       &kBertMlmFamily,       &kBertScoreFamily,
+                                       &kRobertaFamily,       &kRobertaMlmFamily,
+                                       &kRobertaScoreFamily,  &kXlmRobertaFamily,
+                                       &kXlmRobertaMlmFamily, &kXlmRobertaScoreFamily,
+                                       &kNomicBertFamily,     &kModernBertFamily,
+                                       &kModernBertMlmFamily, &kModernBertScoreFamily};
 
 std::string known_names(std::string_view Family::*field) {
   std::string out;
