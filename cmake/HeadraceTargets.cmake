@@ -43,10 +43,17 @@ function(headrace_folder name)
   set_property(GLOBAL APPEND PROPERTY HEADRACE_LINK ${ARG_LINK})
 endfunction()
 
-# headrace_test(NAME SUITE suite SOURCES ... LINK headrace_x ...): a Catch2 executable registered with ctest under
-# the label SUITE.
+# headrace_test(NAME SUITE suite SOURCES ... LINK headrace_x ... [TIMEOUT s] [NOT_EMULATED reason]): a Catch2 executable
+# registered with ctest under the label SUITE. With NOT_EMULATED it is skipped, for that reason, where tests are run by an
+# emulator.
 function(headrace_test name)
-  cmake_parse_arguments(ARG "" "SUITE;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "SUITE;TIMEOUT;NOT_EMULATED" "SOURCES;LINK" ${ARGN})
+  if(CMAKE_CROSSCOMPILING_EMULATOR AND ARG_NOT_EMULATED)
+    add_test(NAME ${ARG_SUITE}.${name} COMMAND ${CMAKE_COMMAND} -E echo
+      "SKIPPED: ${name} does not work under emulation: ${ARG_NOT_EMULATED}")
+    set_tests_properties(${ARG_SUITE}.${name} PROPERTIES LABELS ${ARG_SUITE} SKIP_REGULAR_EXPRESSION "SKIPPED: ${name}")
+    return()
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()

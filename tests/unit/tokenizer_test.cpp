@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -225,6 +225,13 @@ TEST_CASE("K3, K4, K6: leading spaces, byte fallback and digits as the reference
   CHECK(pieces("falcon", "1234") == "123|4|");
 }
 
+// Of this process: other processes do not count.
+static double processor_seconds() {
+  timespec time;
+  REQUIRE(::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 TEST_CASE("K7: a megabyte of one character takes less than a second") {
   for (const fs::path& path : all_tokenizers()) {
     const auto made = Tokenizer::from_json(read_file(path));
@@ -232,11 +239,11 @@ TEST_CASE("K7: a megabyte of one character takes less than a second") {
     for (const char* unit : {"a", " ", "_", "\n", "1", "\u4e2d", "\U0001F999", "\u0301", "A", "'", ". ", "\t"}) {
       INFO(path.string() << " '" << unit << "'");
       const std::string text = repeat(unit, 1'000'000);
-      const auto start = std::chrono::steady_clock::now();
+      const double start = processor_seconds();
       const auto ids = (*made)->encode(text);
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      const double seconds = processor_seconds() - start;
       REQUIRE(ids.ok());
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(HEADRACE_EMULATED)
       CHECK(seconds < 1.0);
 #else
       CHECK(seconds < 60.0);

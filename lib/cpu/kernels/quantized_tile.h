@@ -324,8 +324,8 @@ HEADRACE_INLINE void outlier_blocks(const QuantizedTask& task, const TileWeights
       const uint8_t* at = bytes + entry * static_cast<int64_t>(kActivationBytes);
       const int64_t block = b - first_block;
       with_rows(
-          size, [&](auto count) __attribute__((always_inline)) {
-            outlier_tile<V, decltype(count)::value, K, C>(weights, block, at, rows, shift);
+          size, [&](auto entries) __attribute__((always_inline)) {
+            outlier_tile<V, decltype(entries)::value, K, C>(weights, block, at, rows, shift);
           });
     }
   }
