@@ -13,6 +13,17 @@ FloatArray array_of(const float* rows, size_t num_rows, size_t size) {
   return out;
 }
 
+// `given` as int32 numbers; TypeError with `place` where it is none of those.
+std::vector<int32_t> integers_from(const py::handle& given, const std::string& place) {
+  try {
+    return given.cast<std::vector<int32_t>>();
+  } catch (const py::cast_error&) {
+    throw py::type_error(place + ": a list of int32 numbers is needed");
+  }
+}
+
+std::string numbered(const char* name, size_t index) { return name + ("[" + std::to_string(index) + "]"); }
+
 // What was asked for, as C++ has it: texts, or sequences of token ids.
 struct Input {
   std::vector<std::string> texts;
@@ -36,7 +47,7 @@ Input input_from(const py::object& given) {
     if (is_text) {
       input.texts.push_back(text_from(item));
     } else {
-      input.sequences.push_back(item.cast<std::vector<int32_t>>());
+      input.sequences.push_back(integers_from(item, numbered("texts", input.sequences.size())));
     }
   }
   return input;
@@ -54,7 +65,11 @@ py::object embed(const headrace::Model& model, const py::object& texts, const st
   std::vector<std::vector<int32_t>> types;
   if (!token_types.is_none()) {
     if (input.is_text) throw py::type_error("token_types: texts are given, whose tokens are not known");
-    types = token_types.cast<std::vector<std::vector<int32_t>>>();
+    if (!py::isinstance<py::sequence>(token_types) || py::len(token_types) != input.sequences.size()) {
+      throw py::type_error("token_types: a list for each text is needed");
+    }
+    for (const py::handle& item : token_types)
+      types.push_back(integers_from(item, numbered("token_types", types.size())));
   }
   const uint32_t flags = (special ? HEADRACE_PARSE_SPECIAL : 0u) | (add_special ? HEADRACE_ADD_SPECIAL : 0u);
   std::vector<float> rows;

@@ -273,7 +273,11 @@ void add_bench(CLI::App& app) {
   add_number_list(*command, "--sweep-batches", grid.batches, 1, kMostSequences, "sequences at once (default 1 to 64)")
       ->needs(sweeps);
   command->add_option("--sweep-memory", grid.memory_gb, "GB for keys and values (default: half of what is free)")
-      ->check(CLI::PositiveNumber)
+      ->check([](const std::string& text) {
+        double value = 0;
+        const bool right = CLI::detail::lexical_cast(text, value) && value > 0 && value <= 1e6;
+        return right ? std::string() : text + " is not between 0 and 1000000";
+      })
       ->needs(sweeps);
   command->add_option("--svg", arguments->svg, "write the table as charts over batch and context to this SVG file")
       ->needs(sweeps);

@@ -77,10 +77,16 @@ void tune(const TuneArguments& arguments) {
   std::string text;
   {
     ProgressBar bar("tuning");
-    text = model.tune(arguments.seconds, known, [&](double fraction) {
-      bar.show(fraction);
-      return true;
-    });
+    try {
+      text = model.tune(arguments.seconds, known, [&](double fraction) {
+        bar.show(fraction);
+        return true;
+      });
+    } catch (const headrace::Error& error) {
+      // The table that was to be extended is the file's.
+      if (known.empty() || !error.place().starts_with("table")) throw;
+      throw headrace::Error(error.code(), error.message(), arguments.output + error.place().substr(5));
+    }
   }
   if (!arguments.output.empty()) write_file(arguments.output, text);
   const ordered_json table = ordered_json::parse(text);

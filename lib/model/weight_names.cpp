@@ -175,6 +175,7 @@ FoundName file_name(const WeightEntry& entry, const WeightNaming& naming, const 
   };
   FoundName first;
   for (const bool whole : {true, false}) {
+    if (!whole && last_dot == std::string::npos) break;  // a name without a suffix
     const size_t end = whole ? pattern.size() : last_dot;
     for (const NamePair& pair : table) {
       if (pair.ours != std::string_view(pattern).substr(0, end)) continue;

@@ -213,6 +213,8 @@ class Commands(WithModel):
         self.write("other.json", json.dumps(table))
         other = self.path("other.json")
         self.assert_fails("tune", "-m", self.model, "-o", other, says="was measured on")
+        self.write("no_table.json", "hello")
+        self.assert_fails("tune", "-m", self.model, "-o", self.path("no_table.json"), says="no_table.json: line 1")
         self.assert_fails("tune", "-m", self.model, "--set", "engine.tuning=" + other, says=["engine.tuning", other])
         self.assert_fails("tune", "-m", self.model, "-o", self.path("no/where"), "--seconds", "1", says="cannot be written")
         self.assert_wrong_usage("tune", "-m", self.model, "--seconds", "0", says="--seconds")

@@ -197,3 +197,15 @@ TEST_CASE("values of hybrids that are not built, or contradict each other, are r
   // A tensor of the convolution that is no longer as the layer needs it.
   check_refused("olmo_hybrid", StatusCode::kMalformed, "conv_parts", set("linear_key_head_dim", 24));
 }
+
+// Names without a suffix, as A_log and D are, too.
+TEST_CASE("tensors that do not fit a hybrid's layers are named") {
+  if (!have_data()) return;
+  for (const char* name : {"granitemoehybrid", "kimi_linear", "qwen3_5_moe_text"}) {
+    INFO(name);
+    const auto changed = read_with(name, [](nlohmann::json& config) { config.erase("layer_types"); });
+    REQUIRE_FALSE(changed.ok());
+    INFO(changed.status().to_string());
+    CHECK(changed.status().place().find("model.layers.") != std::string::npos);
+  }
+}

@@ -55,6 +55,14 @@ class Embed(unittest.TestCase):
         cls.scorer = load(tiny_encoder.write, labels=3)
         cls.decoder = load(tiny_text_model.write)
 
+    def test_wrong_types_are_named(self):
+        for texts in ([1, 2, 3], [[1.5]], [[2**31]], [b"abc"]):
+            with self.assertRaisesRegex(TypeError, "texts"):
+                self.encoder.embed(texts, pooling="mean")
+        for types in ([0, 0, 1], [], [["a"]], 5):
+            with self.assertRaisesRegex(TypeError, "token_types"):
+                self.encoder.embed([[1, 2, 3]], pooling="mean", token_types=types)
+
     def test_shapes(self):
         texts = ["hello", "a longer text", "x"]
         rows = self.encoder.embed(texts)
