@@ -27,3 +27,18 @@ class LlamaCpp:
         if llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(array, len(tokens))) != 0:
             raise RuntimeError("llama_decode failed")
         return np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self.context, -1), (self.vocab_size,))
+
+    def decode_all(self, tokens):
+        """Appends tokens (at most 512); float32 [tokens, vocab_size], valid until the next call."""
+        count = len(tokens)
+        batch = llama_cpp.llama_batch_init(count, 0, 1)
+        first = llama_cpp.llama_memory_seq_pos_max(llama_cpp.llama_get_memory(self.context), 0) + 1
+        batch.n_tokens = count
+        for i, token in enumerate(tokens):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, first + i, 1, 1
+            batch.seq_id[i][0] = 0
+        status = llama_cpp.llama_decode(self.context, batch)
+        llama_cpp.llama_batch_free(batch)
+        if status != 0:
+            raise RuntimeError("llama_decode failed")
+        return np.ctypeslib.as_array(llama_cpp.llama_get_logits(self.context), (count, self.vocab_size))
