@@ -7,12 +7,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 
 namespace headrace {
 namespace {
-
-std::string errno_text(int error) { return std::generic_category().message(error); }
 
 Status check_range(const ByteSource& source, uint64_t offset, uint64_t size) {
   if (offset > source.size() || size > source.size() - offset) {

@@ -8,7 +8,8 @@
 
 namespace headrace {
 
-// Instruction sets with kernels of their own, weakest first by architecture. Each includes those before it, but AVX-512 VNNI does not include AVX-VNNI.
+// Instruction sets with kernels of their own, weakest first by architecture. Each includes those before it, but AVX-512
+// VNNI does not include AVX-VNNI.
 enum class Isa : int32_t {
   kBaseline = 0,     // x86-64-v2: SSE4.2
   kAvx2 = 1,         // AVX2, FMA, F16C

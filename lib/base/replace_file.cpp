@@ -15,8 +15,6 @@
 namespace headrace {
 namespace {
 
-std::string errno_text() { return std::generic_category().message(errno); }
-
 // What a name stands for: the file itself behind symbolic links, and the mode it has if it is there.
 struct ReplacedFile {
   std::string path;
@@ -29,7 +27,7 @@ Result<ReplacedFile> find_replaced(const std::string& path) {
   ReplacedFile out{path, {}};
   struct stat info;
   if (::stat(path.c_str(), &info) != 0) {
-    if (errno != ENOENT) return io_error(path, "cannot be examined: {}", errno_text());
+    if (errno != ENOENT) return io_error(path, "cannot be examined: {}", errno_text(errno));
     if (::lstat(path.c_str(), &info) == 0) return io_error(path, "is a symbolic link to nothing");
     return out;
   }
@@ -37,7 +35,7 @@ Result<ReplacedFile> find_replaced(const std::string& path) {
   out.mode = info.st_mode & mode_t{07777};
   if (::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) {
     const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
-    if (!real) return io_error(path, "its target cannot be found: {}", errno_text());
+    if (!real) return io_error(path, "its target cannot be found: {}", errno_text(errno));
     out.path = real.get();
   }
   return out;
@@ -50,12 +48,12 @@ Status replace_file(const std::string& path, const std::function<Status(const Wr
   HEADRACE_ASSIGN_OR_RETURN(const ReplacedFile target, find_replaced(path));
   std::string beside = target.path + ".XXXXXX";
   const int descriptor = ::mkostemp(beside.data(), O_CLOEXEC);
-  if (descriptor < 0) return io_error(path, "no file can be made beside it: {}", errno_text());
+  if (descriptor < 0) return io_error(path, "no file can be made beside it: {}", errno_text(errno));
   const auto write = [&](std::span<const std::byte> bytes) -> Status {
     while (!bytes.empty()) {
       const ssize_t written = ::write(descriptor, bytes.data(), std::min<size_t>(bytes.size(), size_t{1} << 30));
       if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return io_error(path, "cannot be written: {}", errno_text());
+      if (written < 0) return io_error(path, "cannot be written: {}", errno_text(errno));
       bytes = bytes.subspan(static_cast<size_t>(written));
     }
     return Status();
@@ -64,9 +62,9 @@ Status replace_file(const std::string& path, const std::function<Status(const Wr
   try {
     status = fill(write);
     if (status.ok() && ::fchmod(descriptor, target.mode.value_or(static_cast<mode_t>(new_mode))) != 0) {
-      status = io_error(path, "its mode cannot be set: {}", errno_text());
+      status = io_error(path, "its mode cannot be set: {}", errno_text(errno));
     }
-    if (status.ok() && ::fsync(descriptor) != 0) status = io_error(path, "cannot be written: {}", errno_text());
+    if (status.ok() && ::fsync(descriptor) != 0) status = io_error(path, "cannot be written: {}", errno_text(errno));
   } catch (...) {
     // Whatever broke off, neither the descriptor nor the half-written file stays.
     ::close(descriptor);

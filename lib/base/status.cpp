@@ -1,5 +1,7 @@
 #include "base/status.h"
 
+#include <system_error>
+
 namespace headrace {
 
 std::string Status::to_string() const {
@@ -16,5 +18,7 @@ Status Status::within(std::string_view outer) const {
   if (inner.ends_with(tail)) inner.remove_suffix(tail.size());
   return Status(code_, message_, inner.empty() ? std::string(outer) : fmt::format("{}: {}", outer, inner));
 }
+
+std::string errno_text(int error) { return std::generic_category().message(error); }
 
 }  // namespace headrace

@@ -55,6 +55,9 @@ class [[nodiscard]] Status {
   std::string place_;
 };
 
+// The system's words for an errno.
+std::string errno_text(int error);
+
 // Makers in fmt's syntax: return malformed("blk.0", "shape {} overflows", n).
 #define HEADRACE_STATUS_MAKER(name, code)                                                     \
   template <class... Args>                                                                    \

@@ -32,24 +32,14 @@ void bind(std::thread& thread, int processor) {
 
 }  // namespace
 
-int64_t ThreadPool::Range::take_first() {
+int64_t ThreadPool::Range::take(bool last) {
   uint64_t word = word_.load(std::memory_order_relaxed);
   for (;;) {
     const uint64_t begin = word >> 32, end = word & kMostTasks;
     if (begin >= end) return -1;
-    if (word_.compare_exchange_weak(word, (begin + 1) << 32 | end, std::memory_order_acquire)) {
-      return static_cast<int64_t>(begin);
-    }
-  }
-}
-
-int64_t ThreadPool::Range::take_last() {
-  uint64_t word = word_.load(std::memory_order_relaxed);
-  for (;;) {
-    const uint64_t begin = word >> 32, end = word & kMostTasks;
-    if (begin >= end) return -1;
-    if (word_.compare_exchange_weak(word, begin << 32 | (end - 1), std::memory_order_acquire)) {
-      return static_cast<int64_t>(end - 1);
+    const uint64_t rest = last ? begin << 32 | (end - 1) : (begin + 1) << 32 | end;
+    if (word_.compare_exchange_weak(word, rest, std::memory_order_acquire)) {
+      return static_cast<int64_t>(last ? end - 1 : begin);
     }
   }
 }
@@ -120,9 +110,9 @@ void ThreadPool::take_tasks(int thread) {
   int64_t taken = 0;
   // From the first task on the loop cannot end before this thread says that it is done.
   const auto take_all = [&](size_t owner) {
-    const bool own = owner == static_cast<size_t>(thread);
+    const bool others = owner != static_cast<size_t>(thread);
     for (;;) {
-      const int64_t index = own ? ranges_[owner].take_first() : ranges_[owner].take_last();
+      const int64_t index = ranges_[owner].take(others);
       if (index < 0) return;
       ++taken;
       call_(task_, first_ + index, thread);

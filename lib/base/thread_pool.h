@@ -52,9 +52,8 @@ class ThreadPool {
   class alignas(64) Range {
    public:
     void set(uint64_t begin, uint64_t end) { word_.store(begin << 32 | end, std::memory_order_release); }
-    // -1: none is left.
-    int64_t take_first();
-    int64_t take_last();
+    // The first or the last of them; -1: none is left.
+    int64_t take(bool last);
 
    private:
     std::atomic<uint64_t> word_{0};

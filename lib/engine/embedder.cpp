@@ -36,7 +36,7 @@ class EmbeddingRun {
         out_(out) {}
 
   Status run() {
-    const bool whole = attends_both_ways(spec_) || spec_.position_padding_id >= 0;
+    const bool whole = computes_whole_sequences(spec_);
     while (sequence_ < input_.num_sequences()) {
       Batch batch;
       std::vector<Piece> pieces;

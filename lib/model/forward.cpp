@@ -187,7 +187,7 @@ Status ForwardPass::check_states(const Batch& batch) const {
 }
 
 Status ForwardPass::check_whole_sequences(const Batch& batch) const {
-  if (!attends_both_ways(spec_) && spec_.position_padding_id < 0) return {};
+  if (!computes_whole_sequences(spec_)) return {};
   for (int32_t seq = 0; seq < batch.num_seqs(); ++seq) {
     const int32_t begin = batch.query_start[static_cast<size_t>(seq)];
     const int32_t end = batch.query_start[static_cast<size_t>(seq) + 1];

@@ -6,13 +6,7 @@ namespace {
 
 const float* transform(const StepContext& step, const ModelWeights& weights, const float* rows, float* out) {
   const TransformSpec& spec = *step.spec.head.transform;
-  const LinearOutput outputs[] = {weights.transform->to(out)};
-  linear(step, rows, step.spec.hidden_size, outputs);
-  GatedActivationParams activation;
-  activation.gate = activation.out = out;
-  activation.num_elements = step.num_rows * step.spec.hidden_size;
-  activation.activation = spec.activation;
-  step.backend.gated_activation(activation);
+  activated_linear(step, rows, *weights.transform, spec.activation, step.spec.hidden_size, out);
   if (spec.norm) apply_norm(step, out, weights.transform_norm, out);
   return out;
 }

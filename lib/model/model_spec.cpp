@@ -375,6 +375,10 @@ void write_head(JsonWriter& out, const HeadSpec& head) {
 
 }  // namespace
 
+bool computes_whole_sequences(const ModelSpec& spec) {
+  return attends_both_ways(spec) || spec.position_padding_id >= 0;
+}
+
 bool attends_both_ways(const ModelSpec& spec) {
   return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
     const auto* attention = std::get_if<GqaAttention>(&layer.attention);

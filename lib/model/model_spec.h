@@ -243,8 +243,10 @@ struct ModelSpec {
   bool operator==(const ModelSpec&) const = default;
 };
 
-// Whether rows see later ones: a sequence is then computed in one step, and its keys and values serve that step alone.
+// Whether rows see later ones: keys and values serve one step alone then.
 bool attends_both_ways(const ModelSpec& spec);
+// Whether a sequence has to come in one step: where rows see later ones, or positions are counted past padding.
+bool computes_whole_sequences(const ModelSpec& spec);
 // Floats of a row of the head's output; 0 for kNone.
 int64_t head_width(const ModelSpec& spec);
 

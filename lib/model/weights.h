@@ -137,7 +137,8 @@ struct ModelWeights {
     return tied;
   }
 
-  // Reads and packs every entry, but for matrices that `cache` has; it is told of all matrices. kCancelled when progress says so, kMalformed for a non-finite norm or bias.
+  // Reads and packs every entry, but for matrices that `cache` has; it is told of all matrices. kCancelled when progress
+  // says so, kMalformed for a non-finite norm or bias.
   static Result<ModelWeights> load(const ModelSpec& spec, const std::vector<WeightEntry>& entries,
                                    const TensorFile& file, const PackOptions& options, const LoadProgress& progress,
                                    Backend& backend, PackedCache* cache = nullptr);

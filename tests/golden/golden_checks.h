@@ -38,6 +38,16 @@ inline void check_source(const ModelSource& source, const Golden& golden, const 
   }
 }
 
+// Where a folder has its config in the older style too, both say the same.
+inline void check_older_config(const std::string& folder) {
+  if (!file_exists(folder + "/config_v4.json")) return;
+  INFO(folder);
+  const ModelHeader newer = read_header(source_with_config(folder, "config.json"));
+  const ModelHeader older = read_header(source_with_config(folder, "config_v4.json"));
+  CHECK(spec_to_json(newer.spec) == spec_to_json(older.spec));
+  CHECK(newer.spec == older.spec);
+}
+
 inline const std::vector<std::string> kAllCases = {"p5", "p33", "p150"};
 
 // After the embedding and after each layer; the last entry of the goldens is after the final norm.

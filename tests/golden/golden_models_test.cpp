@@ -56,14 +56,7 @@ TEST_CASE("golden models from safetensors") {
 
 TEST_CASE("the older config style means the same") {
   if (!have_data()) return;
-  for (const std::string& name : kNames) {
-    if (!file_exists(kModels + name + "/config_v4.json")) continue;
-    INFO(name);
-    const ModelHeader newer = read_header(source_with_config(kModels + name, "config.json"));
-    const ModelHeader older = read_header(source_with_config(kModels + name, "config_v4.json"));
-    CHECK(spec_to_json(newer.spec) == spec_to_json(older.spec));
-    CHECK(newer.spec == older.spec);
-  }
+  for (const std::string& name : kNames) check_older_config(kModels + name);
 }
 
 TEST_CASE("golden models from GGUF") {

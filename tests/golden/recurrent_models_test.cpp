@@ -77,14 +77,7 @@ TEST_CASE("layer outputs of recurrent models") {
 
 TEST_CASE("recurrent models in the older config style") {
   if (!have_data()) return;
-  for (const std::string& name : kNames) {
-    if (!file_exists(kModels + name + "/config_v4.json")) continue;
-    INFO(name);
-    const ModelHeader newer = read_header(source_with_config(kModels + name, "config.json"));
-    const ModelHeader older = read_header(source_with_config(kModels + name, "config_v4.json"));
-    CHECK(spec_to_json(newer.spec) == spec_to_json(older.spec));
-    CHECK(newer.spec == older.spec);
-  }
+  for (const std::string& name : kNames) check_older_config(kModels + name);
 }
 
 TEST_CASE("a key that no list of a recurrent family names is refused by name") {

@@ -75,8 +75,9 @@ void ascending(const QuantizedTask& task, const Scratch& scratch) {
   }
 }
 
+// Any rows, with the tiles of many: small chunks, so that reading the weights and multiplying overlap.
 template <RecordFormat F>
-void few_rows(const QuantizedTask& task, const Scratch& scratch) {
+void by_chunks(const QuantizedTask& task, const Scratch& scratch) {
   using Format = PackedFormat<F>;
   constexpr ScaleKind K = Format::kScale;
   constexpr int V = kMaxVectors;
@@ -84,19 +85,6 @@ void few_rows(const QuantizedTask& task, const Scratch& scratch) {
   constexpr int64_t kPairBytes = kTaskStrips * Format::kRecordBytes;
   const int shift = offset_shift(*task.layout);
   const uint8_t* records = task.pair;
-  memset(scratch.first, 0, (size_t)(2 * task.num_rows + 1) * kTaskColumns * 4);
-  if (task.starts) {
-    for (int64_t line = 0; line < kAheadBytes; line += 64) fetch(records + line);
-  }
-  if (task.num_rows == 1) {
-    ascending<F, 1>(task, scratch);
-    return write_outputs(task, scratch);
-  }
-  if (task.num_rows == 2 && task.first.tile_rows >= 2) {
-    ascending<F, 2>(task, scratch);
-    return write_outputs(task, scratch);
-  }
-  // Small chunks, so that reading the weights and multiplying overlap.
   for (int64_t block = 0; block < task.blocks; block += kMaxRecordBlocks) {
     const int64_t left = task.blocks - block;
     const int64_t blocks = left < kMaxRecordBlocks ? left : kMaxRecordBlocks;
@@ -122,6 +110,21 @@ void few_rows(const QuantizedTask& task, const Scratch& scratch) {
       }
     }
     records += blocks / Format::kRecordBlocks * kPairBytes;
+  }
+}
+
+template <RecordFormat F>
+void few_rows(const QuantizedTask& task, const Scratch& scratch) {
+  memset(scratch.first, 0, (size_t)(2 * task.num_rows + 1) * kTaskColumns * 4);
+  if (task.starts) {
+    for (int64_t line = 0; line < kAheadBytes; line += 64) fetch(task.pair + line);
+  }
+  if (task.num_rows == 1) {
+    ascending<F, 1>(task, scratch);
+  } else if (task.num_rows == 2 && task.first.tile_rows >= 2) {
+    ascending<F, 2>(task, scratch);
+  } else {
+    by_chunks<F>(task, scratch);
   }
   write_outputs(task, scratch);
 }

@@ -65,9 +65,11 @@ void run_chunk(const QuantizedTask& task, const Scratch& scratch, const Chunk& c
   }
   constexpr int V = kMaxVectors;
   const int shift = offset_shift(*task.layout);
+  Chunk part = chunk;
   for (int64_t lane = 0; lane < kTaskColumns; lane += V * kLanes) {
     const UnpackedGroups groups = {scratch.strips[lane / kStripRows].codes + 4 * (lane % kStripRows)};
-    chunk_lanes<V, K, C>(task, scratch, groups, lane, chunk, shift);
+    chunk_lanes<V, K, C>(task, scratch, groups, lane, part, shift);
+    part.next = part.next_end;  // asked for by the first lanes
   }
 }
 

@@ -221,69 +221,32 @@ constexpr NamePair kGgufTop[] = {
 
 WeightNaming gguf_names() { return {"blk.", kGgufLayer, kGgufTop, {}, {}}; }
 
+// A class with folders alone.
+template <const BertDefaults& kDefaults, EncoderHead kKind>
+constexpr Family folder_family(std::string_view hf_architecture) {
+  return {kDefaults.name, hf_architecture, kDefaults.name, "", from_config<kDefaults, kKind>,
+          nullptr,        hf_names<kKind>, nullptr};
+}
+
+constexpr Family with_gguf(Family family) {
+  family.gguf_architecture = "bert";
+  family.from_gguf = bert_from_gguf;
+  family.gguf_names = gguf_names;
+  return family;
+}
+
 }  // namespace
 
-const Family kBertFamily = {"bert",
-                            "BertModel",
-                            "bert",
-                            "bert",
-                            from_config<kBert, EncoderHead::kPlain>,
-                            bert_from_gguf,
-                            hf_names<EncoderHead::kPlain>,
-                            gguf_names};
-const Family kBertMlmFamily = {"bert",
-                               "BertForMaskedLM",
-                               "bert",
-                               "",
-                               from_config<kBert, EncoderHead::kMaskedLm>,
-                               nullptr,
-                               hf_names<EncoderHead::kMaskedLm>,
-                               nullptr};
-const Family kBertScoreFamily = {
-    "bert",  "BertForSequenceClassification",    "bert", "", from_config<kBert, EncoderHead::kClassifier>,
-    nullptr, hf_names<EncoderHead::kClassifier>, nullptr};
-const Family kRobertaFamily = {"roberta",
-                               "RobertaModel",
-                               "roberta",
-                               "",
-                               from_config<kRoberta, EncoderHead::kPlain>,
-                               nullptr,
-                               hf_names<EncoderHead::kPlain>,
-                               nullptr};
-const Family kRobertaMlmFamily = {"roberta",
-                                  "RobertaForMaskedLM",
-                                  "roberta",
-                                  "",
-                                  from_config<kRoberta, EncoderHead::kMaskedLm>,
-                                  nullptr,
-                                  hf_names<EncoderHead::kMaskedLm>,
-                                  nullptr};
-const Family kRobertaScoreFamily = {
-    "roberta", "RobertaForSequenceClassification", "roberta", "", from_config<kRoberta, EncoderHead::kClassifier>,
-    nullptr,   hf_names<EncoderHead::kClassifier>, nullptr};
-const Family kXlmRobertaFamily = {"xlm-roberta",
-                                  "XLMRobertaModel",
-                                  "xlm-roberta",
-                                  "",
-                                  from_config<kXlmRoberta, EncoderHead::kPlain>,
-                                  nullptr,
-                                  hf_names<EncoderHead::kPlain>,
-                                  nullptr};
-const Family kXlmRobertaMlmFamily = {"xlm-roberta",
-                                     "XLMRobertaForMaskedLM",
-                                     "xlm-roberta",
-                                     "",
-                                     from_config<kXlmRoberta, EncoderHead::kMaskedLm>,
-                                     nullptr,
-                                     hf_names<EncoderHead::kMaskedLm>,
-                                     nullptr};
-const Family kXlmRobertaScoreFamily = {"xlm-roberta",
-                                       "XLMRobertaForSequenceClassification",
-                                       "xlm-roberta",
-                                       "",
-                                       from_config<kXlmRoberta, EncoderHead::kClassifier>,
-                                       nullptr,
-                                       hf_names<EncoderHead::kClassifier>,
-                                       nullptr};
+const Family kBertFamily = with_gguf(folder_family<kBert, EncoderHead::kPlain>("BertModel"));
+const Family kBertMlmFamily = folder_family<kBert, EncoderHead::kMaskedLm>("BertForMaskedLM");
+const Family kBertScoreFamily = folder_family<kBert, EncoderHead::kClassifier>("BertForSequenceClassification");
+const Family kRobertaFamily = folder_family<kRoberta, EncoderHead::kPlain>("RobertaModel");
+const Family kRobertaMlmFamily = folder_family<kRoberta, EncoderHead::kMaskedLm>("RobertaForMaskedLM");
+const Family kRobertaScoreFamily =
+    folder_family<kRoberta, EncoderHead::kClassifier>("RobertaForSequenceClassification");
+const Family kXlmRobertaFamily = folder_family<kXlmRoberta, EncoderHead::kPlain>("XLMRobertaModel");
+const Family kXlmRobertaMlmFamily = folder_family<kXlmRoberta, EncoderHead::kMaskedLm>("XLMRobertaForMaskedLM");
+const Family kXlmRobertaScoreFamily =
+    folder_family<kXlmRoberta, EncoderHead::kClassifier>("XLMRobertaForSequenceClassification");
 
 }  // namespace headrace
