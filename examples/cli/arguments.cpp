@@ -40,7 +40,7 @@ void print_warning(void*, int32_t level, const char*, const char* line) {
 }  // namespace
 
 void ModelArguments::add_to(CLI::App& command) {
-  command.add_option("-m,--model", path, "GGUF file, safetensors file or Hugging Face folder")->required();
+  command.add_option("-m,--model", path, "GGUF file, safetensors file, Hugging Face folder or graft")->required();
   command.add_option("-t,--threads", threads, "threads (0, the default: all processors this process may use)")
       ->transform(within(0, INT32_MAX));
   command.add_option("--isa", isa, "instruction set: auto, baseline, avx2, avx_vnni, avx512_vnni, neon, neon_dotprod");

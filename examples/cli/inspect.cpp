@@ -114,7 +114,7 @@ void inspect(const InspectArguments& arguments) {
 void add_inspect(CLI::App& app) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* command = app.add_subcommand("inspect", "architecture, tensor types and memory plan of a file");
-  command->add_option("model,-m,--model", arguments->model, "GGUF file, safetensors file or Hugging Face folder")
+  command->add_option("model,-m,--model", arguments->model, "GGUF file, safetensors file, Hugging Face folder or graft")
       ->required();
   command->add_option("--memory", arguments->memory, "plan for this much memory: 16G, 800M, ...");
   command->add_flag("--json", arguments->json, "print JSON");

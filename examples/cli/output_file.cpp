@@ -5,18 +5,32 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 namespace cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail(const std::string& path) { throw std::runtime_error(path + ": cannot be written"); }
+[[noreturn]] void fail(const std::string& path, int reason) {
+  throw std::runtime_error(path + ": cannot be written: " + std::generic_category().message(reason));
+}
+
+// Why `path` can be neither written over nor made, as errno says it; 0 where nothing speaks against it.
+int why_not_writable(const fs::path& path) {
+  std::error_code error;
+  const bool exists = fs::exists(path, error);
+  if (fs::is_directory(path, error) || !path.has_filename()) return EISDIR;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (::access((exists ? path : folder).c_str(), W_OK) != 0) return errno;
+  return exists || fs::is_directory(folder, error) ? 0 : ENOTDIR;
+}
 
 bool is_same_file(const fs::path& a, const fs::path& b) {
   std::error_code error;
@@ -77,8 +91,9 @@ OutputFile::OutputFile(const std::string& path) : path_(path), target_(path) {
   }
   file_.open(beside_.empty() ? path : beside_, std::ios::binary);
   if (!file_) {
+    const int reason = errno;
     if (!beside_.empty()) std::remove(beside_.c_str());
-    fail(path_);
+    fail(path_, reason);
   }
 }
 
@@ -90,7 +105,7 @@ void OutputFile::commit() {
   file_.close();
   if (!file_) throw std::runtime_error(path_ + ": writing failed");
   if (beside_.empty()) return;
-  if (std::rename(beside_.c_str(), target_.c_str()) != 0) fail(path_);
+  if (std::rename(beside_.c_str(), target_.c_str()) != 0) fail(path_, errno);
   beside_.clear();
 }
 
@@ -101,12 +116,7 @@ void write_file(const std::string& path, const std::string& content) {
 }
 
 void require_output(const std::string& path, const std::string& model, const std::vector<std::string>& inputs) {
-  std::error_code error;
-  const fs::path file(path), folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  const bool writable = fs::exists(file, error) ? !fs::is_directory(file, error) && access(path.c_str(), W_OK) == 0
-                                                : file.has_filename() && fs::is_directory(folder, error) &&
-                                                      access(folder.c_str(), W_OK) == 0;
-  if (!writable) fail(path);
+  if (const int reason = why_not_writable(path); reason != 0) fail(path, reason);
   for (const fs::path& part : files_of_model(model)) {
     if (is_same_file(path, part)) {
       throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "is a file of the model, and not written over", path);

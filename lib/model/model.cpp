@@ -75,7 +75,8 @@ std::unique_ptr<PackedCache> open_packed_cache(const ModelHeader& header, std::s
   uint32_t mode = 0600;
   struct stat info;
   if (header.by_path && ::stat(header.file->source_name(0).c_str(), &info) == 0) mode = info.st_mode & 0666;
-  return std::make_unique<PackedCache>(is_auto ? header.file->source_name(0) + ".packed" : options.packed_cache,
+  const std::string& beside = header.grafts.empty() ? header.file->source_name(0) : header.name;
+  return std::make_unique<PackedCache>(is_auto ? beside + ".packed" : options.packed_cache,
                                        packed_identity(content, *header.file, options.pack), backend.packed_layout(),
                                        mode, options.log);
 }

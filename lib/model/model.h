@@ -25,8 +25,8 @@ namespace headrace {
 // Where a model comes from: a path, or sources the host opened. With sources that are no GGUF the JSON texts
 // matter.
 struct ModelSource {
-  // A GGUF file (any shard of a split one), a folder with config.json and safetensors, or a safetensors file
-  // with the JSON files beside it.
+  // A GGUF file (any shard of a split one), a folder with config.json and safetensors, a safetensors file with the JSON
+  // files beside it, or the .json file of a graft.
   std::string path;
   // Used when path is empty: GGUF (one or all shards) or safetensors.
   std::vector<std::shared_ptr<ByteSource>> sources;
@@ -41,6 +41,13 @@ struct GenerationDefaults {
   std::optional<int64_t> top_k;
 };
 
+// Layers of a graft (model/graft.h) and where they come from.
+struct GraftedLayers {
+  std::vector<int64_t> layers;
+  std::string part, from;
+  std::vector<int64_t> from_layers;
+};
+
 // What a file says without loading its weights. Cheap: reads headers only.
 struct ModelHeader {
   ModelSpec spec;
@@ -51,6 +58,7 @@ struct ModelHeader {
   std::string format;              // "gguf" or "safetensors"
   std::string name;                // the path or the first source's name
   bool by_path = false;            // the sources are files that the path led to
+  std::vector<GraftedLayers> grafts;
 
   // kNotFound, kIo; kMalformed and kUnsupported with the metadata key, JSON pointer or tensor as place.
   static Result<ModelHeader> read(const ModelSource& source);
@@ -69,7 +77,7 @@ struct ModelLoadOptions {
   LoadProgress progress;       // may be empty
   bool load_tokenizer = true;  // false: tokenizer() is null and no chat template is parsed
   // Where packed weights are kept (model/packed_cache.h): "off", a path, or "auto" for the first file's path and
-  // ".packed".
+  // ".packed" (of a graft, its JSON file's).
   std::string packed_cache = "off";
   LogSink log;
 };

@@ -7,6 +7,7 @@
 #include "formats/json_writer.h"
 #include "formats/safetensors.h"
 #include "model/families/family.h"
+#include "model/graft.h"
 #include "model/model.h"
 
 namespace headrace {
@@ -69,7 +70,7 @@ Status open_by_path(const ModelSource& source, ModelHeader& header) {
     return open_gguf(std::move(gguf), header);
   }
   if (path.extension() != ".safetensors") {
-    return unsupported("", "neither a GGUF file, a .safetensors file nor a model folder");
+    return unsupported("", "neither a GGUF file, a .safetensors file, a model folder nor the .json file of a graft");
   }
   HEADRACE_ASSIGN_OR_RETURN(auto weights, SafetensorsFile::open_path(source.path, source.use_mmap));
   const fs::path parent = path.parent_path();
@@ -118,6 +119,7 @@ Result<ModelHeader> ModelHeader::read(const ModelSource& source) {
   }
   header.name = source.path.empty() ? source.sources[0]->name() : source.path;
   header.by_path = !source.path.empty();
+  if (fs::path(source.path).extension() == ".json") return read_graft(source.path, source.use_mmap);
   const Status status = source.path.empty() ? open_by_sources(source, header) : open_by_path(source, header);
   if (!status.ok()) {
     return status.place().find(header.name) == std::string::npos ? status.within(header.name) : status;
@@ -190,6 +192,19 @@ std::string ModelHeader::describe(std::optional<uint64_t> held_bytes) const {
   }
   out.end_object();
   out.member("state_bytes_per_sequence", state_floats(spec) * sizeof(float));
+  if (!grafts.empty()) {
+    out.key("grafts");
+    out.begin_array();
+    for (const GraftedLayers& graft : grafts) {
+      out.begin_object();
+      out.list("layers", graft.layers);
+      out.member("part", graft.part);
+      out.member("from", graft.from);
+      out.list("from_layers", graft.from_layers);
+      out.end_object();
+    }
+    out.end_array();
+  }
   out.end_object();
   return out.take();
 }

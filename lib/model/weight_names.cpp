@@ -346,6 +346,23 @@ bool ignored(const std::string& name, const WeightNaming& naming) {
          std::any_of(naming.ignored_suffixes.begin(), naming.ignored_suffixes.end(), ends);
 }
 
+// Names each entry's tensor, and finds its place in those that are in the file.
+Status place_weights(std::vector<WeightEntry>& entries, const WeightNaming& naming, const TensorFile& file) {
+  Divider divider;
+  std::vector<FoundName> names;
+  for (WeightEntry& entry : entries) {
+    names.push_back(file_name(entry, naming, file));
+    entry.file_name = names.back().name;
+    if (entry.file_name.empty()) return internal_error(entry.name, "no name in this kind of file");
+    divider.count_use(entry.file_name);
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const TensorEntry* tensor = file.find(entries[i].file_name);
+    if (tensor != nullptr) HEADRACE_RETURN_IF_ERROR(divider.place(entries[i], names[i], *tensor));
+  }
+  return divider.check_used_up();
+}
+
 }  // namespace
 
 std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
@@ -390,27 +407,27 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
 Result<std::vector<WeightEntry>> resolve_weights(const ModelSpec& spec, const WeightNaming& naming,
                                                  const TensorFile& file) {
   std::vector<WeightEntry> entries = list_weights(spec);
+  HEADRACE_RETURN_IF_ERROR(place_weights(entries, naming, file));
   std::unordered_set<std::string_view> used;
-  Divider divider;
-  std::vector<FoundName> names;
-  for (WeightEntry& entry : entries) {
-    names.push_back(file_name(entry, naming, file));
-    entry.file_name = names.back().name;
-    if (entry.file_name.empty()) return internal_error(entry.name, "no name in this kind of file");
-    divider.count_use(entry.file_name);
-  }
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const TensorEntry* tensor = file.find(entries[i].file_name);
-    if (tensor == nullptr) return not_found(entries[i].file_name, "the file has no such tensor");
-    HEADRACE_RETURN_IF_ERROR(divider.place(entries[i], names[i], *tensor));
+  for (const WeightEntry& entry : entries) {
+    const TensorEntry* tensor = file.find(entry.file_name);
+    if (tensor == nullptr) return not_found(entry.file_name, "the file has no such tensor");
     used.insert(tensor->name);
   }
-  HEADRACE_RETURN_IF_ERROR(divider.check_used_up());
   for (const TensorEntry& tensor : file.tensors()) {
     if (used.contains(tensor.name) || ignored(tensor.name, naming)) continue;
     if (past_last_layer(tensor.name, naming, spec.layers.size())) continue;
     return unsupported(tensor.name, "a tensor that {} models have no place for", spec.architecture);
   }
+  return entries;
+}
+
+Result<std::vector<WeightEntry>> resolve_layer(const ModelSpec& spec, int64_t layer, const WeightNaming& naming,
+                                               const TensorFile& file) {
+  std::vector<WeightEntry> entries = list_weights(spec);
+  const std::string prefix = fmt::format("layers.{}.", layer);
+  std::erase_if(entries, [&](const WeightEntry& entry) { return !entry.name.starts_with(prefix); });
+  HEADRACE_RETURN_IF_ERROR(place_weights(entries, naming, file));
   return entries;
 }
 

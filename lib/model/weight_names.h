@@ -52,4 +52,8 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec);
 Result<std::vector<WeightEntry>> resolve_weights(const ModelSpec& spec, const WeightNaming& naming,
                                                  const TensorFile& file);
 
+// Those of one layer alone, of a file that may hold anything besides. Weights whose tensor it lacks have a file_name too.
+Result<std::vector<WeightEntry>> resolve_layer(const ModelSpec& spec, int64_t layer, const WeightNaming& naming,
+                                               const TensorFile& file);
+
 }  // namespace headrace

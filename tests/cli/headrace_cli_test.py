@@ -70,14 +70,17 @@ class WrongUsage(CommandTest):
         self.assert_wrong_usage(*run, "--top-k", "2147483648", says="--top-k: 2147483648 is more than 2147483647")
         self.assert_wrong_usage(*logits, "--tokens", "1,2147483648", says="--tokens: 2147483648 is more than 2147483647")
         self.assert_wrong_usage("bench", "-m", "x", "--batch", "4097", says="--batch: 4097 is more than 4096")
+        self.assert_wrong_usage("bench", "-m", "x", "--gen-tokens", "1", says="--gen-tokens: 1 is less than 2")
 
     def test_outputs_that_cannot_be_written_fail_before_the_work(self):
         """Before the model is looked for, which is not there."""
-        for path in ("/nowhere/out", "/", "/dev/null/out"):
+        for path, reason in (("/nowhere/out", "No such file or directory"), ("/", "Is a directory"),
+                             ("/dev/null/out", "Not a directory")):
             for command in (("run", "-p", "x", "--trace"), ("chat", "--save"), ("bench", "--trace"),
                             ("bench", "--sweep", "--svg"), ("logits", "--tokens", "1", "-o"),
                             ("eval", "--text", "-", "--save-reference")):
-                self.assert_fails(command[0], "-m", "/no/model", *command[1:], path, says=path + ": cannot be written")
+                says = f"{path}: cannot be written: {reason}"
+                self.assert_fails(command[0], "-m", "/no/model", *command[1:], path, says=says)
 
 
 class WithModel(CommandTest):

@@ -94,13 +94,21 @@ extern const Family kModernBertFamily;
 extern const Family kModernBertMlmFamily;
 extern const Family kModernBertScoreFamily;
 
+// What a family makes of parameters, whether the file holds the weights or not.
+struct FamilyReading {
+  ModelSpec spec;  // valid
+  WeightNaming naming;
+};
+// kUnsupported for an unknown architecture.
+Result<FamilyReading> read_config(const nlohmann::json& config, const TensorFile& weights);
+Result<FamilyReading> read_metadata(const GgufFile& file);
+
 struct ImportedModel {
   ModelSpec spec;
   std::vector<WeightEntry> weights;
 };
 
-// Chooses the family, reads the spec, validates it and checks every tensor. kUnsupported for an unknown
-// architecture.
+// The same with every tensor checked.
 Result<ImportedModel> import_config(const nlohmann::json& config, const TensorFile& weights);
 Result<ImportedModel> import_gguf(const GgufFile& file);
 

@@ -83,30 +83,47 @@ Result<const Family*> find_by_gguf(const GgufFile& file) {
 
 }  // namespace
 
-Result<ImportedModel> import_config(const nlohmann::json& config, const TensorFile& weights) {
+Result<FamilyReading> read_config(const nlohmann::json& config, const TensorFile& weights) {
   if (!config.is_object()) return malformed("config.json", "missing, or not an object");
   const ConfigReader reader(config, "");
-  ImportedModel out;
-  const auto import = [&]() -> Status {
+  FamilyReading out;
+  const auto read = [&]() -> Status {
     HEADRACE_ASSIGN_OR_RETURN(const Family* family, find_by_config(reader));
     HEADRACE_RETURN_IF_ERROR(reader.only("quantization_config", nullptr));
     HEADRACE_ASSIGN_OR_RETURN(out.spec, family->from_config(reader, weights));
-    HEADRACE_RETURN_IF_ERROR(validate_spec(out.spec));
-    return {};
+    out.naming = family->hf_names(weights);
+    return validate_spec(out.spec);
   };
-  if (const Status status = import(); !status.ok()) return status.within("config.json");
-  HEADRACE_ASSIGN_OR_RETURN(const Family* family, find_by_config(reader));
-  HEADRACE_ASSIGN_OR_RETURN(out.weights, resolve_weights(out.spec, family->hf_names(weights), weights));
+  if (const Status status = read(); !status.ok()) return status.within("config.json");
   return out;
 }
 
-Result<ImportedModel> import_gguf(const GgufFile& file) {
+Result<FamilyReading> read_metadata(const GgufFile& file) {
   HEADRACE_ASSIGN_OR_RETURN(const Family* family, find_by_gguf(file));
-  ImportedModel out;
+  FamilyReading out;
   HEADRACE_ASSIGN_OR_RETURN(out.spec, family->from_gguf(GgufReader(file, std::string(family->gguf_architecture))));
   HEADRACE_RETURN_IF_ERROR(validate_spec(out.spec));
-  HEADRACE_ASSIGN_OR_RETURN(out.weights, resolve_weights(out.spec, family->gguf_names(), file));
+  out.naming = family->gguf_names();
   return out;
+}
+
+namespace {
+
+Result<ImportedModel> with_weights(FamilyReading reading, const TensorFile& file) {
+  HEADRACE_ASSIGN_OR_RETURN(auto weights, resolve_weights(reading.spec, reading.naming, file));
+  return ImportedModel{std::move(reading.spec), std::move(weights)};
+}
+
+}  // namespace
+
+Result<ImportedModel> import_config(const nlohmann::json& config, const TensorFile& weights) {
+  HEADRACE_ASSIGN_OR_RETURN(FamilyReading reading, read_config(config, weights));
+  return with_weights(std::move(reading), weights);
+}
+
+Result<ImportedModel> import_gguf(const GgufFile& file) {
+  HEADRACE_ASSIGN_OR_RETURN(FamilyReading reading, read_metadata(file));
+  return with_weights(std::move(reading), file);
 }
 
 }  // namespace headrace

@@ -1,0 +1,29 @@
+// A model composed of others by a small JSON file: a base, and layers whose attention or feed-forward, or both, another
+// model's take the place of.
+//
+//   {"format": "headrace graft 1",
+//    "base": "base",                       a GGUF file or model folder, as every path relative to this file's folder
+//    "replace": [{"layers": [3, 7],        of the base
+//                 "part": "attention",     or "feed_forward", or "layer"; each with its norms
+//                 "from": "donor",         a GGUF file, a model folder, or a safetensors file with the part's tensors
+//                 "from_layers": [3, 7],   of the donor; left out: those of "layers"
+//                 "config": {...},         keys laid over the donor's config.json, or over the base's where it has none
+//                 "keep": ["q_proj"]}]}    weights of the part that stay the base's, by the names of weight_names.h
+//
+// The donor's block is what its family makes of its config; its file need hold no more than the tensors that are taken.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "model/model.h"
+
+namespace headrace {
+
+// kNotFound, kIo; kMalformed and kUnsupported with the member of the JSON file or the tensor as place: a donor of another
+// width or with another kind of norms is one.
+Result<ModelHeader> read_graft(const std::string& path, bool use_mmap);
+
+}  // namespace headrace
