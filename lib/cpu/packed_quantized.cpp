@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/cpu_identity.h"
 #include "cpu/aligned_buffer.h"
 #include "cpu/packed_quantized_layout.h"
 #include "tensor/dequantize.h"
@@ -14,6 +15,13 @@ namespace headrace {
 namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Intel's cores have few lines at once under way into their first level, many more into the second: 5 to 15 % of a token's
+// time on Emerald Rapids. AMD's Zen 5 reads at 87 % of memory's rate without.
+bool fetches_in_steps() {
+  static const bool kIntel = cpu_identity().vendor == "GenuineIntel";
+  return kIntel;
+}
 
 class PackedQuantized final : public CpuPackedWeight {
  public:
@@ -149,6 +157,7 @@ class PackedQuantized final : public CpuPackedWeight {
     task.num_columns = static_cast<int32_t>(std::min<int64_t>(kTaskColumns, rows_ - column));
     task.accumulate = output.accumulate;
     task.starts = starts;
+    task.fetch_in_steps = fetches_in_steps();
     task.unpack = unpack;
     task.scratch = q.scratch + static_cast<uint64_t>(thread) * q.workspace_bytes;
     kernels.quantized.run_task(task);

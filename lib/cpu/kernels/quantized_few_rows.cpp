@@ -12,7 +12,7 @@ constexpr CodeKind code_kind() {
 }
 
 // One tile of R rows against a chunk's lanes. Not inlined: a format has few of them, and they are long.
-template <RecordFormat F, int R, bool kFetch>
+template <RecordFormat F, int R, Fetch kFetch>
 __attribute__((noinline)) void chunk_tile(const Scratch& scratch, const uint8_t* records, int64_t blocks,
                                           const uint8_t* activations, int shift, float* out) {
   using Format = PackedFormat<F>;
@@ -35,16 +35,16 @@ void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t
     with_rows(rows, [&](auto count) {
       constexpr int R = decltype(count)::value;
       if constexpr (R == kMaxRows) {
-        if (row > 0) return chunk_tile<F, R, false>(scratch, records, blocks, from, shift, out);
+        if (row > 0) return chunk_tile<F, R, Fetch::kNot>(scratch, records, blocks, from, shift, out);
       }
-      chunk_tile<F, R, true>(scratch, records, blocks, from, shift, out);
+      chunk_tile<F, R, Fetch::kFar>(scratch, records, blocks, from, shift, out);
     });
   }
 }
 
 // R rows, of a tile, take the weights as they come, record by record and strip by strip: memory is the limit of one or two,
 // and the processor's own prefetching follows only reads that ascend.
-template <RecordFormat F, int R>
+template <RecordFormat F, int R, Fetch kFetch>
 void ascending(const QuantizedTask& task, const Scratch& scratch) {
   using Format = PackedFormat<F>;
   constexpr ScaleKind K = Format::kScale;
@@ -57,13 +57,13 @@ void ascending(const QuantizedTask& task, const Scratch& scratch) {
     const int64_t at = first_byte + block * R * kActivationBytes;
     for (int strip = 0; strip < kTaskStrips; ++strip, record += Format::kRecordBytes) {
       UnpackedStrip& unpacked = scratch.strips[strip];
-      for (int64_t line = 0; line < Format::kHeader; line += 64) fetch_ahead(record + line);
+      for (int64_t line = 0; line < Format::kHeader; line += 64) fetch_ahead<kFetch>(record + line);
       record_scales<F>(record, unpacked.scales, unpacked.minima);
       for (int64_t lane = 0; lane < kStripRows; lane += V * kLanes) {
         const float *scales = unpacked.scales + lane, *minima = unpacked.minima + lane;
         const int64_t column = strip * kStripRows + lane;
-        const TileWeights<PackedGroups<F, true>> fetching = {{record + 4 * lane}, scales, minima};
-        const TileWeights<PackedGroups<F, false>> weights = {{record + 4 * lane}, scales, minima};
+        const TileWeights<PackedGroups<F, kFetch>> fetching = {{record + 4 * lane}, scales, minima};
+        const TileWeights<PackedGroups<F, Fetch::kNot>> weights = {{record + 4 * lane}, scales, minima};
         tile<V, R, K, C>(fetching, Format::kRecordBlocks, task.first.bytes + at, shift, {scratch.first + column});
         if (task.second.bytes) {
           tile<V, R, K, C>(weights, Format::kRecordBlocks, task.second.bytes + at, shift, {scratch.second + column});
@@ -73,6 +73,12 @@ void ascending(const QuantizedTask& task, const Scratch& scratch) {
       }
     }
   }
+}
+
+template <RecordFormat F, int R>
+void ascending(const QuantizedTask& task, const Scratch& scratch) {
+  if (task.fetch_in_steps) return ascending<F, R, Fetch::kInSteps>(task, scratch);
+  ascending<F, R, Fetch::kFar>(task, scratch);
 }
 
 // Any rows, with the tiles of many: small chunks, so that reading the weights and multiplying overlap.
@@ -92,7 +98,9 @@ void by_chunks(const QuantizedTask& task, const Scratch& scratch) {
       const uint8_t* at = records + b / Format::kRecordBlocks * kPairBytes;
       HEADRACE_UNROLL
       for (int s = 0; s < kTaskStrips; ++s) {
-        for (int64_t line = 0; line < Format::kHeader; line += 64) fetch_ahead(at + s * Format::kRecordBytes + line);
+        for (int64_t line = 0; line < Format::kHeader; line += 64) {
+          fetch_ahead<Fetch::kFar>(at + s * Format::kRecordBytes + line);
+        }
         record_scales<F>(at + s * Format::kRecordBytes, scratch.strips[s].scales + b * kScales,
                          scratch.strips[s].minima + b * kScales);
       }
@@ -104,8 +112,9 @@ void by_chunks(const QuantizedTask& task, const Scratch& scratch) {
       for (int64_t lane = 0; lane < kTaskColumns; lane += V * kLanes) {
         const UnpackedStrip* strip = scratch.strips + lane / kStripRows;
         const int64_t inner = lane % kStripRows;
-        const PackedGroups<F, false> groups = {records + lane / kStripRows * Format::kRecordBytes + 4 * inner};
-        const TileWeights<PackedGroups<F, false>> weights = {groups, strip->scales + inner, strip->minima + inner};
+        const PackedGroups<F, Fetch::kNot> groups = {records + lane / kStripRows * Format::kRecordBytes + 4 * inner};
+        const TileWeights<PackedGroups<F, Fetch::kNot>> weights = {groups, strip->scales + inner,
+                                                                   strip->minima + inner};
         outlier_blocks<V, K, code_kind<F>()>(task, weights, block, blocks, shift, scratch.second + lane);
       }
     }

@@ -14,9 +14,21 @@ HEADRACE_INLINE constexpr int64_t lane_step(int v, int64_t strip, int64_t unit) 
 }
 constexpr int64_t kStripFloats = (int64_t)sizeof(UnpackedStrip) / 4;
 
-// Weights are read once and in order, faster than the hardware looks ahead.
-constexpr int64_t kAheadBytes = 8192;
-HEADRACE_INLINE void fetch_ahead(const uint8_t* at) { fetch(at + kAheadBytes); }
+// Weights are read once and in order, faster than the hardware looks ahead: the first reader of a line asks for a later one.
+enum class Fetch {
+  kNot,
+  kFar,      // kAheadBytes further on, into the first-level cache
+  kInSteps,  // that one into the second level, and from there kStepBytes further on into the first
+};
+constexpr int64_t kAheadBytes = 8192, kStepBytes = 2048;
+template <Fetch kFetch>
+HEADRACE_INLINE void fetch_ahead(const uint8_t* at) {
+  if constexpr (kFetch == Fetch::kFar) fetch(at + kAheadBytes);
+  if constexpr (kFetch == Fetch::kInSteps) {
+    __builtin_prefetch(at + kAheadBytes, 0, 2);
+    fetch(at + kStepBytes);
+  }
+}
 
 // group(block, v, g): four codes of each lane of vector v, group g of a block of the chunk.
 struct UnpackedGroups {
@@ -54,8 +66,7 @@ HEADRACE_PACKED_FORMAT(kIQ4_XS, 128, 4, 8, kOne, kSigned8);
 HEADRACE_PACKED_FORMAT(kMXFP4, 16, 4, 1, kOne, kUpTo31);
 #undef HEADRACE_PACKED_FORMAT
 
-// kFetch: each line's first reader asks for the one kAheadBytes further on.
-template <RecordFormat F, bool kFetch>
+template <RecordFormat F, Fetch kFetch>
 struct PackedGroups {
   using Format = PackedFormat<F>;
   const uint8_t* records;  // the chunk's, moved to the tile's first lane
@@ -65,10 +76,10 @@ struct PackedGroups {
                         block % Format::kRecordBlocks * Format::kBlockBytes + lane_step(v, Format::kRecordBytes, 4);
     // Each of the block's lines by the first group that reads it.
     constexpr int kGroupLines = Format::kBits == 8 ? 8 : 4;
-    const bool new_line = kFetch && v * kLanes % kStripRows == 0;
-    if (new_line && g < kGroupLines) fetch_ahead(at + Format::kBlockBytes - 64 * kGroupLines + 64 * g);
-    if (new_line && Format::kBits == 5 && g == 0) fetch_ahead(at);
-    if (new_line && Format::kBits == 6 && g % 4 == 0) fetch_ahead(at + 64 * (g / 4));
+    const bool new_line = v * kLanes % kStripRows == 0;
+    if (new_line && g < kGroupLines) fetch_ahead<kFetch>(at + Format::kBlockBytes - 64 * kGroupLines + 64 * g);
+    if (new_line && Format::kBits == 5 && g == 0) fetch_ahead<kFetch>(at);
+    if (new_line && Format::kBits == 6 && g % 4 == 0) fetch_ahead<kFetch>(at + 64 * (g / 4));
     if constexpr (Format::kBits == 8) {
       const IntVec codes = int_load(at + 64 * g);
       return kSignFlip ? bits_xor(codes, bytes_set1(kSignFlip)) : codes;

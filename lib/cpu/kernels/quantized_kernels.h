@@ -134,7 +134,8 @@ struct QuantizedTask {
   int64_t y_stride;
   int32_t num_columns;  // 1..32 that exist
   bool accumulate;
-  bool starts;  // no task before it has asked for the weights' first bytes
+  bool starts;          // no task before it has asked for the weights' first bytes
+  bool fetch_in_steps;  // one or two rows ask for weights as Fetch::kInSteps of quantized_groups.h says
   Unpack unpack;
   uint8_t* scratch;  // 64-byte aligned, quantized_scratch_bytes(num_rows)
 };
