@@ -416,6 +416,7 @@ std::string_view activation_name(Activation activation) {
     case Activation::kClampedSwish: return "clamped_swish";
     case Activation::kSigmoid: return "sigmoid";
     case Activation::kTanh: return "tanh";
+    case Activation::kGeluSigmoid: return "gelu_sigmoid";
   }
   return "?";
 }
