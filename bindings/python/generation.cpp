@@ -19,6 +19,29 @@ std::string text_of(const py::handle& value) {
   return text_from(value);
 }
 
+// Bytes [height, width, 3], pixel values [channels, height, width], or a tuple of patches [patches, values] and their
+// (rows, columns).
+void add_image(headrace::Request& request, const py::handle& image) {
+  using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+  const auto add = [&](const Floats& pixels, uint32_t height, uint32_t width) {
+    request.add_image_pixels(pixels.data(), static_cast<size_t>(pixels.size()), height, width);
+  };
+  if (py::isinstance<py::tuple>(image)) {
+    const auto [pixels, size] = image.cast<std::pair<Floats, std::pair<uint32_t, uint32_t>>>();
+    return add(pixels, size.first, size.second);
+  }
+  if (py::isinstance<py::array_t<uint8_t>>(image)) {
+    const auto rgb = image.cast<py::array_t<uint8_t, py::array::c_style | py::array::forcecast>>();
+    if (rgb.ndim() != 3) throw py::cast_error("three axes are needed");
+    request.add_image(rgb.data(), static_cast<size_t>(rgb.size()), static_cast<uint32_t>(rgb.shape(0)),
+                      static_cast<uint32_t>(rgb.shape(1)));
+    return;
+  }
+  const auto pixels = image.cast<Floats>();
+  if (pixels.ndim() != 3) throw py::cast_error("three axes are needed");
+  add(pixels, static_cast<uint32_t>(pixels.shape(1)), static_cast<uint32_t>(pixels.shape(2)));
+}
+
 // Throws py::cast_error for a value of another type.
 void set_parameter(headrace::Request& request, Parameters& parameters, const std::string& name,
                    const py::handle& value) {
@@ -68,6 +91,8 @@ void set_parameter(headrace::Request& request, Parameters& parameters, const std
       for (const auto& text : value.cast<std::vector<py::object>>()) request.add_stop(text_of(text));
   } else if (name == "stop_token_ids") {
     for (int32_t id : value.cast<std::vector<int32_t>>()) request.add_stop_token(id);
+  } else if (name == "images") {
+    for (const py::handle& image : value) add_image(request, image);
   } else if (name == "logit_bias") {
     for (const auto& [id, bias] : value.cast<std::map<int32_t, float>>()) request.add_logit_bias(id, bias);
   } else {
@@ -343,7 +368,9 @@ void register_generation(py::module_& module) {
       "None "
       "with session=. Parameters: temperature, top_k, top_p, min_p, typical_p, repetition_penalty, frequency_penalty, "
       "presence_penalty, n, seed, logprobs, prompt_logprobs, logit_bias, stop, stop_token_ids, min_tokens, max_tokens, "
-      "ignore_eos, deadline_ms, priority, cache_salt, session.")
+      "ignore_eos, deadline_ms, priority, cache_salt, session, images (each uint8 [height, width, 3], or float32 pixel "
+      "values: [channels, height, width], or (patches, (rows, columns)) where the model takes patches; the prompt has "
+      "the image token for each).")
       .def(py::init([](const headrace::Model& model, const std::optional<headrace::KVCache>& cache,
                        const py::kwargs& arguments) {
              return std::make_shared<PythonScheduler>(model, cache, options_from(arguments));

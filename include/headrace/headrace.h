@@ -377,6 +377,21 @@ HEADRACE_API headrace_status headrace_request_add_messages(headrace_request* req
                                                            headrace_error** error);
 HEADRACE_API headrace_status headrace_request_add_prompt(headrace_request* request, const headrace_prompt* prompt,
                                                          headrace_error** error);
+/* An image for the prompt of a model that reads images, as the model's image processor in transformers gives it: float32
+ * pixel_values of one image. height and width: of models that take planes [channels, height, width] the pixels, of those that
+ * take patches [height * width, values of a patch] (image_grid_thw) the patches. The model's description says which ("vision").
+ * The prompt has the model's image token once for each image, or once for each of its rows, in the order of the images.
+ * Copied. HEADRACE_UNSUPPORTED where the model reads no images, HEADRACE_INVALID_ARGUMENT ("image") for other sizes than it
+ * takes and values that are not finite; a prompt and images that do not go together are refused at submit ("images"), as is a
+ * session. */
+HEADRACE_API headrace_status headrace_request_add_image_pixels(headrace_request* request, const float* pixels,
+                                                               size_t num_pixels, uint32_t height, uint32_t width,
+                                                               headrace_error** error);
+/* The same from the image itself: rgb [height, width, 3] bytes, processed as preprocessor_config.json says (transformers'
+ * processors over Pillow 12: bit for bit). HEADRACE_NOT_FOUND where the model's files hold no such file, HEADRACE_UNSUPPORTED with
+ * the key as place where it asks for what is not built. */
+HEADRACE_API headrace_status headrace_request_add_image(headrace_request* request, const uint8_t* rgb, size_t rgb_size,
+                                                        uint32_t height, uint32_t width, headrace_error** error);
 /* The session's tokens come before the prompt, and prompt and output are appended to it (n must be 1). The request keeps the
  * session alive. The scheduler must use the session's KV cache. */
 HEADRACE_API headrace_status headrace_request_set_session(headrace_request* request, headrace_session* session,

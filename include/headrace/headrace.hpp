@@ -530,6 +530,17 @@ class Request {
       return headrace_request_add_tokens(get(), tokens.data(), tokens.size(), error);
     });
   }
+  // See headrace_request_add_image_pixels.
+  Request& add_image_pixels(const float* pixels, size_t num_pixels, uint32_t height, uint32_t width) {
+    return call([&](headrace_error** error) {
+      return headrace_request_add_image_pixels(get(), pixels, num_pixels, height, width, error);
+    });
+  }
+  // See headrace_request_add_image.
+  Request& add_image(const uint8_t* rgb, size_t rgb_size, uint32_t height, uint32_t width) {
+    return call(
+        [&](headrace_error** error) { return headrace_request_add_image(get(), rgb, rgb_size, height, width, error); });
+  }
   Request& add_messages(std::string_view messages, std::string_view tools = {}, std::string_view variables = {}) {
     return call([&](headrace_error** error) {
       return headrace_request_add_messages(get(), messages.data(), messages.size(), tools.data(), tools.size(),

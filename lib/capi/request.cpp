@@ -2,6 +2,7 @@
 
 #include "capi/guard.h"
 #include "capi/handles.h"
+#include "engine/image_reader.h"
 
 using namespace headrace;
 using namespace headrace::capi;
@@ -17,6 +18,15 @@ Result<const text::Tokenizer*> tokenizer_of(const headrace_request& request) {
   if (tokenizer == nullptr)
     return not_found("tokenizer", "the model's files hold no tokenizer; add tokens instead of text");
   return tokenizer;
+}
+
+// More than any encoder takes; keeps sizes within 64 bits.
+constexpr uint32_t kMaxImageSide = 1 << 20;
+
+Result<const engine::ImageReader*> images_of(const headrace_request& request) {
+  const engine::ImageReader* reader = request.loaded->engine->executor->images();
+  if (reader == nullptr) return unsupported("image", "the model reads none");
+  return reader;
 }
 
 }  // namespace
@@ -61,6 +71,34 @@ headrace_status headrace_request_add_tokens(headrace_request* request, const int
       }
     }
     request->params.prompt.insert(request->params.prompt.end(), tokens, tokens + num_tokens);
+    return Status();
+  });
+}
+
+headrace_status headrace_request_add_image_pixels(headrace_request* request, const float* pixels, size_t num_pixels,
+                                                  uint32_t height, uint32_t width, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    if (pixels == nullptr && num_pixels != 0) return null_argument("pixels");
+    HEADRACE_ASSIGN_OR_RETURN(const engine::ImageReader* reader, images_of(*request));
+    HEADRACE_ASSIGN_OR_RETURN(auto image, engine::make_request_image(*reader, {pixels, num_pixels}, height, width));
+    request->params.images.push_back(std::move(image));
+    return Status();
+  });
+}
+
+headrace_status headrace_request_add_image(headrace_request* request, const uint8_t* rgb, size_t rgb_size,
+                                           uint32_t height, uint32_t width, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    if (rgb == nullptr && rgb_size != 0) return null_argument("rgb");
+    HEADRACE_ASSIGN_OR_RETURN(const engine::ImageReader* reader, images_of(*request));
+    if (height > kMaxImageSide || width > kMaxImageSide || rgb_size != size_t{3} * height * width) {
+      return invalid_argument("image", "{} bytes are not 3 for each of {} x {} pixels", rgb_size, height, width);
+    }
+    RgbImage image{static_cast<int32_t>(height), static_cast<int32_t>(width), {rgb, rgb + rgb_size}};
+    HEADRACE_ASSIGN_OR_RETURN(auto made, engine::make_request_image(*reader, image));
+    request->params.images.push_back(std::move(made));
     return Status();
   });
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "tensor/seen_positions.h"
+
 namespace headrace {
 namespace {
 
@@ -26,19 +28,6 @@ struct Tile {
   int64_t num_splits() const { return (end - 1) / kSplit - first_split() + 1; }
 };
 
-int64_t row_begin(const PagedAttentionParams& p, int32_t token) {
-  const int64_t position = p.positions[token];
-  const int64_t chunk_start = p.chunk > 0 ? position / p.chunk * p.chunk : 0;
-  return p.window > 0 ? std::max(chunk_start, position - p.window + 1) : chunk_start;
-}
-
-int64_t row_end(const PagedAttentionParams& p, int32_t seq, int32_t token) {
-  const int64_t position = p.positions[token];
-  if (p.sequence_ends == nullptr) return position + 1;
-  const int64_t end = p.sequence_ends[seq];
-  return p.window > 0 ? std::min(end, position + p.window) : end;
-}
-
 int32_t choose_tile_tokens(const PagedAttentionParams& p, int num_threads) {
   const int64_t group = p.num_heads / p.layout.num_kv_heads;
   const int64_t rows = int64_t{p.query_start[p.num_seqs]} * group * p.layout.num_kv_heads;
@@ -47,8 +36,8 @@ int32_t choose_tile_tokens(const PagedAttentionParams& p, int num_threads) {
   return static_cast<int32_t>(std::max<int64_t>(1, target / group));
 }
 
-// Tokens of one tile stand at consecutive positions: the positions between the first and the last that any of them
-// sees are then all seen by one of them, hence cached.
+// Tokens of one tile stand at consecutive positions, so that what they see begins and ends ever later, spans included:
+// the positions between the first and the last that any of them sees are then all seen by one of them, hence cached.
 std::vector<Tile> cut_tiles(const PagedAttentionParams& p, int32_t tile_tokens) {
   std::vector<Tile> tiles;
   for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
@@ -58,7 +47,7 @@ std::vector<Tile> cut_tiles(const PagedAttentionParams& p, int32_t tile_tokens) 
              p.positions[next] == p.positions[next - 1] + 1) {
         ++next;
       }
-      tiles.push_back({seq, token, next - token, row_begin(p, token), row_end(p, seq, next - 1)});
+      tiles.push_back({seq, token, next - token, seen_begin(p, token), seen_end(p, seq, next - 1)});
       token = next;
     }
   }
@@ -129,8 +118,8 @@ class Run {
       const int32_t batch_row = tile.first_token + token;
       for (int32_t g = 0; g < group_; ++g) {
         const int64_t row = int64_t{token} * group_ + g;
-        w.row_begin[row] = row_begin(p_, batch_row);
-        w.row_end[row] = row_end(p_, tile.seq, batch_row);
+        w.row_begin[row] = seen_begin(p_, batch_row);
+        w.row_end[row] = seen_end(p_, tile.seq, batch_row);
         const float* src = p_.q + (int64_t{batch_row} * p_.num_heads + kv_head * group_ + g) * head_dim_;
         float* dst = w.q + row / tile_rows * tile_rows * head_dim_ + row % tile_rows;
         for (int64_t d = 0; d < head_dim_; ++d) dst[d * tile_rows] = src[d];

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace headrace {
 
 RopeTable::Rows RopeTable::rows(const RopeStoreParams& params, ThreadPool& pool) {
   const int64_t num_tokens = params.num_tokens, half = params.rotary_dim / 2;
+  const std::span<const int32_t> positions(params.positions, static_cast<size_t>(num_tokens * params.num_axes));
+  const std::span<const int32_t> axes(params.axes, params.axes == nullptr ? 0 : static_cast<size_t>(half));
   for (int i = 0; i < 2; ++i) {
     const Entry& entry = entries_[i];
-    if (entry.attention_factor == params.attention_factor &&
-        std::equal(entry.positions.begin(), entry.positions.end(), params.positions, params.positions + num_tokens) &&
+    if (entry.attention_factor == params.attention_factor && std::ranges::equal(entry.positions, positions) &&
+        std::ranges::equal(entry.axes, axes) &&
         std::equal(entry.inv_freq.begin(), entry.inv_freq.end(), params.inv_freq, params.inv_freq + half)) {
       next_ = 1 - i;
       return {entry.cosine.data(), entry.sine.data()};
@@ -23,10 +26,13 @@ RopeTable::Rows RopeTable::rows(const RopeStoreParams& params, ThreadPool& pool)
   entry.attention_factor = params.attention_factor;
   entry.cosine.resize(static_cast<size_t>(num_tokens * half));
   entry.sine.resize(static_cast<size_t>(num_tokens * half));
-  entry.positions.assign(params.positions, params.positions + num_tokens);
+  entry.axes.assign(axes.begin(), axes.end());
+  entry.positions.assign(positions.begin(), positions.end());
   pool.run(num_tokens, [&](int64_t token, int) {
     for (int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(params.positions[token]) * static_cast<double>(params.inv_freq[i]);
+      const int64_t axis = axes.empty() ? 0 : axes[static_cast<size_t>(i)];
+      const double angle = static_cast<double>(params.positions[token * params.num_axes + axis]) *
+                           static_cast<double>(params.inv_freq[i]);
       const size_t at = static_cast<size_t>(token * half + i);
       entry.cosine[at] = static_cast<float>(std::cos(angle) * static_cast<double>(params.attention_factor));
       entry.sine[at] = static_cast<float>(std::sin(angle) * static_cast<double>(params.attention_factor));

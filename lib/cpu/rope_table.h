@@ -22,7 +22,7 @@ class RopeTable {
 
  private:
   struct Entry {
-    std::vector<int32_t> positions;
+    std::vector<int32_t> positions, axes;
     std::vector<float> inv_freq;
     float attention_factor = 0.0f;
     std::vector<float> cosine, sine;

@@ -26,6 +26,7 @@ class Model;
 
 namespace headrace::engine {
 
+class ImageReader;
 class Session;
 
 // Forward passes of one model. Thread rule: run may be called from any thread; passes of one model take turns inside.
@@ -55,6 +56,8 @@ class StepExecutor {
   // such rows, or of what they are pooled to: out [num_rows, head_width()].
   virtual Status run_hidden(const Batch& batch, KvCache& kv_cache, float* hidden);
   virtual Status run_head(const float* rows, int64_t num_rows, float* out);
+  // Null where the model reads no images.
+  virtual ImageReader* images() { return nullptr; }
   // kUnsupported with the reason where the model continues no text.
   virtual Status check_generates() const { return Status(); }
   // Measures how this machine computes the model's products best and gives the table (ops/backend_tuner.h). Passes and

@@ -8,11 +8,13 @@
 #include <optional>
 #include <vector>
 
+#include "engine/image_reader.h"
 #include "engine/output_text.h"
 #include "engine/request.h"
 #include "kv/kv_cache.h"
 #include "sampling/sampler.h"
 #include "schedule/sequence.h"
+#include "schedule/step_plan.h"
 #include "text/stop_strings.h"
 
 namespace headrace::engine {
@@ -42,7 +44,9 @@ struct LiveRequest {
   const uint64_t id;
   const RequestParams params;  // its prompt has moved to `prompt`
   const Sampler sampler;
-  std::vector<int32_t> prompt;   // a session's tokens first
+  // A session's tokens first. Positions of an image hold not its token, but a number of its content below 0
+  // (KvCache::content_id): that is what cached values are found by.
+  std::vector<int32_t> prompt;
   int64_t first_own = 0;         // where the request's own part of the prompt begins
   KvSequence kv;                 // a session's values of a prefix of the prompt
   std::vector<int32_t> end_ids;  // ascending: tokens that end a sample
@@ -59,6 +63,10 @@ struct LiveRequest {
   int64_t cached_tokens = 0;
   std::vector<SampledToken> prompt_scores;  // of prompt[max(first_own, 1)...], as far as computed
   bool prompt_sent = false;
+
+  std::vector<PromptImage> images;             // of params.images; rows null until they are needed
+  std::vector<std::vector<float>> image_rows;  // of each
+  std::vector<schedule::RowSpan> uncut;        // positions of images whose rows see each other
 
   bool wants_prompt_scores() const { return params.num_prompt_logprobs >= 0; }
   int64_t since_submit_ns() const {

@@ -1,6 +1,7 @@
 #include "engine/model_executor.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -8,7 +9,9 @@
 #include "base/cpu_features.h"
 #include "base/processor_list.h"
 #include "cpu/cpu_backend.h"
+#include "engine/image_reader.h"
 #include "model/forward.h"
+#include "model/vision_encoder.h"
 #include "ops/profiling_backend.h"
 
 namespace headrace::engine {
@@ -16,12 +19,12 @@ namespace {
 
 constexpr uint64_t kMostTuningBytes = uint64_t{4} << 20;
 
-class ModelExecutor : public StepExecutor {
+class ModelExecutor : public StepExecutor, public ImageReader {
  public:
   ModelExecutor(std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend)
-      : model_(std::move(model)),
-        backend_(std::move(backend)),
-        forward_(model_->spec(), model_->weights(), *backend_) {}
+      : model_(std::move(model)), backend_(std::move(backend)), forward_(model_->spec(), model_->weights(), *backend_) {
+    if (model_->vision() != nullptr) encoder_.emplace(*model_->vision(), model_->vision_weights(), *backend_);
+  }
 
   int32_t vocab_size() const override { return model_->spec().vocab_size; }
   int64_t max_context() const override { return model_->spec().max_position_embeddings; }
@@ -51,6 +54,15 @@ class ModelExecutor : public StepExecutor {
   Status run_head(const float* rows, int64_t num_rows, float* out) override {
     const std::lock_guard lock(mutex_);
     return forward_.run_head(rows, num_rows, out);
+  }
+
+  ImageReader* images() override { return encoder_ ? this : nullptr; }
+  const VisionSpec& vision() const override { return *model_->vision(); }
+  const ModelSpec& decoder() const override { return model_->spec(); }
+  const Result<ImageProcessorSpec>& processor() const override { return model_->image_processor(); }
+  Status encode(const RequestImage& image, std::vector<float>& rows) override {
+    const std::lock_guard lock(mutex_);
+    return encoder_->encode(image.pixels, image.grid, rows);
   }
 
   Status check_generates() const override {
@@ -93,6 +105,7 @@ class ModelExecutor : public StepExecutor {
   const std::shared_ptr<Backend> backend_;
   std::mutex mutex_;
   ForwardPass forward_;
+  std::optional<VisionEncoder> encoder_;
 };
 
 // The table that "engine.tuning" names, or null.

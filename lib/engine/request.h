@@ -12,16 +12,19 @@
 namespace headrace::engine {
 
 class Session;
+struct RequestImage;
 
 inline constexpr uint32_t kMaxSamples = 128;
 
 // Copied by submit. Names of fields are the places of errors.
 struct RequestParams {
   std::vector<int32_t> prompt;  // follows the session's tokens where there is a session
-  SamplingParams sampling;      // its seed counts when has_seed; its num_logprobs is overwritten by num_logprobs below
-  bool has_seed = false;        // otherwise a seed is drawn at each submit
-  uint32_t n = 1;               // samples of the prompt
-  int32_t num_logprobs = -1;    // -1: none; 0: the sampled token's; k: and the k most likely
+  // In the order of their tokens in the prompt, which has one for each image or one for each of its rows.
+  std::vector<std::shared_ptr<const RequestImage>> images;
+  SamplingParams sampling;    // its seed counts when has_seed; its num_logprobs is overwritten by num_logprobs below
+  bool has_seed = false;      // otherwise a seed is drawn at each submit
+  uint32_t n = 1;             // samples of the prompt
+  int32_t num_logprobs = -1;  // -1: none; 0: the sampled token's; k: and the k most likely
   int32_t num_prompt_logprobs = -1;  // the same for `prompt` (a session's earlier tokens are not scored)
   std::vector<std::string> stop_strings;
   std::vector<int32_t> stop_tokens;

@@ -31,7 +31,9 @@ std::unique_ptr<Sample> StepLoop::make_sample(LiveRequest& request, uint32_t ind
   sample->sequence.token_ids = request.prompt;
   sample->sequence.prompt_size = static_cast<int64_t>(request.prompt.size());
   if (request.sampler.params().repetition_penalty != 1.0f) {
-    for (const int32_t id : request.prompt) ++sample->history.prompt_counts[id];
+    for (const int32_t id : request.prompt) {
+      ++sample->history.prompt_counts[id < 0 ? model_->executor->images()->vision().image_token_id : id];
+    }
   }
   return sample;
 }
@@ -113,6 +115,8 @@ StepDemand StepLoop::demand_of(const Sample& sample) {
     demand.num_silent = std::clamp<int64_t>(sequence.first_logits_row - sequence.num_computed(), 0, demand.num_silent);
   }
   demand.slots = sequence.slots;
+  demand.first_row = sequence.num_computed();
+  demand.uncut = sample.request.uncut;
   return demand;
 }
 
@@ -269,17 +273,47 @@ void StepLoop::admit(StepBudget& budget) {
 
 // ---- run ----
 
+// The rows of images that take part in the step and were not needed before. An image that cannot be encoded fails its request.
+void StepLoop::encode_images() {
+  std::vector<std::pair<LiveRequest*, Status>> failed;
+  for (const Entry& entry : entries_) {
+    LiveRequest& request = entry.sample->request;
+    const int64_t end = entry.start + entry.grant.num_rows;
+    for (size_t i = 0; i < request.images.size(); ++i) {
+      PromptImage& image = request.images[i];
+      if (image.rows != nullptr || image.end() <= entry.start || end <= image.begin) continue;
+      std::vector<float>& rows = request.image_rows[i];
+      if (Status status = model_->executor->images()->encode(*request.params.images[i], rows); !status.ok()) {
+        failed.emplace_back(&request, std::move(status));
+        break;
+      }
+      image.rows = rows.data();
+    }
+  }
+  for (auto& [request, status] : failed) {
+    std::erase_if(entries_, [lost = request](const Entry& entry) { return &entry.sample->request == lost; });
+    fail(*request, std::move(status));
+  }
+}
+
 void StepLoop::build_batch() {
   batch_.clear();
+  const bool has_images =
+      std::ranges::any_of(entries_, [](const Entry& entry) { return !entry.sample->request.images.empty(); });
   for (Entry& entry : entries_) {
     schedule::Sequence& sequence = entry.sample->sequence;
     const int64_t end = entry.start + entry.grant.num_rows;
     entry.first_logits = batch_.logits_rows.size();
     batch_.add_sequence(*kv_cache_, sequence.kv, sequence.token_ids, end, end - entry.grant.num_logits_rows);
+    if (!has_images) continue;
+    const ImageReader& reader = *model_->executor->images();
+    add_image_rows(batch_, reader.decoder(), reader.vision(), entry.sample->request.images, entry.start, end);
   }
 }
 
 void StepLoop::run_batch() {
+  encode_images();
+  if (entries_.empty()) return;
   build_batch();
   const auto vocab_size = static_cast<size_t>(model_->executor->vocab_size());
   logits_.resize(batch_.logits_rows.size() * vocab_size);
@@ -327,6 +361,11 @@ void StepLoop::commit(const Entry& entry) {
   (entry.decoding ? stats_.decode_tokens : stats_.prefill_tokens) += static_cast<uint64_t>(entry.grant.num_rows);
   if (Status status = score_prompt(entry); !status.ok()) return fail(request, std::move(status));
   if (end < sequence.size()) return;
+  // Of a computed prompt the rows are in the cache; after a preemption they are encoded again.
+  for (size_t i = 0; i < request.images.size(); ++i) {
+    request.images[i].rows = nullptr;
+    request.image_rows[i] = {};
+  }
   std::span<float> last = rows.last(vocab_size);
   if (request.samples.size() < request.params.n) {
     draw_first(sample, last, stats.back());

@@ -59,6 +59,7 @@ class StepLoop {
   void preempt(Sample& sample);
   void mark_scheduled(LiveRequest& request);
 
+  void encode_images();
   void build_batch();
   void run_batch();
   void commit(const Entry& entry);

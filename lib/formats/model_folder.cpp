@@ -94,6 +94,12 @@ Result<ModelFolder> open_model_folder(const std::string& path, bool use_mmap) {
   ModelFolder folder;
   HEADRACE_ASSIGN_OR_RETURN(folder.config, read_json(root / "config.json"));
   HEADRACE_ASSIGN_OR_RETURN(folder.generation_config, read_json(root / "generation_config.json"));
+  HEADRACE_ASSIGN_OR_RETURN(folder.preprocessor_config, read_json(root / "preprocessor_config.json"));
+  if (folder.preprocessor_config.is_null()) {
+    HEADRACE_ASSIGN_OR_RETURN(auto processors, read_json(root / "processor_config.json"));
+    const auto it = processors.is_object() ? processors.find("image_processor") : processors.end();
+    if (it != processors.end()) static_cast<nlohmann::json&>(folder.preprocessor_config).swap(*it);
+  }
   HEADRACE_ASSIGN_OR_RETURN(folder.tokenizer_config, read_json(root / "tokenizer_config.json"));
   HEADRACE_ASSIGN_OR_RETURN(auto tokenizer, read_text(root / "tokenizer.json", kMaxTokenizerBytes));
   if (tokenizer && tokenizer->empty()) return malformed((root / "tokenizer.json").string(), "is empty");

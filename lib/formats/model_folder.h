@@ -15,7 +15,8 @@ struct ModelFolder {
   std::shared_ptr<TensorFile> weights;  // null when the folder has no safetensors (tokenizer files only)
   // The files of the same names; null json when absent. Python's Infinity and NaN: see json_number().
   HeldJson<nlohmann::json> config, generation_config, tokenizer_config;
-  std::string tokenizer_json;  // text of tokenizer.json, empty when absent
+  HeldJson<nlohmann::json> preprocessor_config;  // or what processor_config.json has as image_processor
+  std::string tokenizer_json;                    // text of tokenizer.json, empty when absent
   // From chat_template.jinja, else from tokenizer_config.json (a list of named templates gives its "default"
   // here), else from chat_template.json; empty when there is none.
   std::string chat_template;

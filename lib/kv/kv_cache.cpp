@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <new>
 #include <stdexcept>
@@ -127,6 +128,7 @@ struct KvCache::Impl {
   int64_t lookup_tokens = 0;
   int64_t hit_tokens = 0;
   int64_t evictions = 0;
+  std::map<std::pair<uint64_t, uint64_t>, int32_t> contents;  // halves of a hash
 };
 
 void KvCache::Impl::close_state(KvSequence& sequence) {
@@ -211,6 +213,12 @@ KvCacheStats KvCache::stats() const {
 }
 
 std::byte* KvCache::layer_data(int32_t layer) { return impl_->pool.layer_data(static_cast<size_t>(layer)); }
+
+int32_t KvCache::content_id(const Hash128& content) {
+  const std::lock_guard lock(impl_->mutex);
+  const auto next = static_cast<int32_t>(-1 - static_cast<int64_t>(impl_->contents.size()));
+  return impl_->contents.emplace(std::pair(content.high, content.low), next).first->second;
+}
 
 KvSequence KvCache::new_sequence(std::string salt) {
   KvSequence sequence;

@@ -106,6 +106,10 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   // Layer `layer`'s blocks: [num_blocks][layers[layer].block_bytes()].
   std::byte* layer_data(int32_t layer);
 
+  // A number below 0 that stands in token_ids for what is no token, an image say: the same for equal contents, for as long as
+  // the cache lives. Not of sequences that are saved.
+  int32_t content_id(const Hash128& content);
+
   // An empty sequence. Sequences with different salts (tenants, say) never share blocks.
   KvSequence new_sequence(std::string salt = {});
 

@@ -112,6 +112,11 @@ void rotate_and_store(const StepContext& step, const GqaAttention& spec, const G
   params.norm_eps = step.spec.norm_eps;
   params.norm_weight_offset = step.spec.norm_weight_offset;
   params.positions = batch.positions.data();
+  if (!batch.rope_positions.empty()) {
+    params.positions = batch.rope_positions.data();
+    params.num_axes = step.spec.position_axes;
+    params.axes = spec.rope.axes.empty() ? nullptr : spec.rope.axes.data();
+  }
   const bool use_long = step.long_rope && !spec.rope.long_inv_freq.empty();
   const std::vector<float>& inv_freq = use_long ? spec.rope.long_inv_freq : spec.rope.inv_freq;
   params.inv_freq = inv_freq.empty() ? nullptr : inv_freq.data();
@@ -154,6 +159,8 @@ void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights&
   params.logit_softcap = spec.logit_softcap;
   params.sinks = weights.sinks.empty() ? nullptr : weights.sinks.data();
   if (spec.both_ways) params.sequence_ends = step.work.sequence_ends.data();
+  if (spec.spans != SpanKind::kIgnored && !batch.spans.empty()) params.spans = batch.spans.data();
+  params.span_alone = spec.spans == SpanKind::kAlone;
   step.backend.paged_attention(params);
   drop_padding(step, spec);
   if (!spec.output_gate) return;

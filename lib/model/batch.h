@@ -12,12 +12,20 @@ namespace headrace {
 
 struct Batch {
   std::vector<int32_t> token_ids;            // [num_tokens]
-  std::vector<int32_t> positions;            // [num_tokens] index in the row's sequence, also the rotary position
+  std::vector<int32_t> positions;            // [num_tokens] index in the row's sequence
   std::vector<int32_t> query_start;          // [num_seqs + 1] rows of each sequence, first 0, last num_tokens
   std::vector<const int32_t*> block_tables;  // [num_seqs] ids of the sequence's blocks, enough for its last position
   std::vector<int64_t> slots;        // [num_tokens] block_id * block_size + offset where the row's key and value go
   std::vector<int32_t> logits_rows;  // rows whose logits are wanted, ascending
   std::vector<int32_t> token_types;  // [num_tokens] segment of each token where the model has segments; empty: all 0
+
+  // Rows whose embedding is given, ascending, and theirs: [hidden_size] floats in place of the token's, then as many for
+  // each of the spec's deep_embeddings. Their ids count for nothing.
+  std::vector<int32_t> embedded_rows;
+  std::vector<const float*> embeddings;
+  // [num_tokens, position_axes] what rows rotate by where that is not their position; empty: `positions`, on every axis.
+  std::vector<int32_t> rope_positions;
+  std::vector<int32_t> spans;  // as PagedAttentionParams::spans; empty: none
 
   // Of a model with recurrent state:
   std::vector<float*> states;          // [num_seqs] before the sequence's first row; the step leaves it after the last

@@ -23,8 +23,11 @@ struct StepContext {
   bool long_rope;    // whether layers with a second set of frequencies rotate by that
 };
 
-// work.x = the tokens' embeddings, with those of positions and segments, normalised, as the spec has them.
+// work.x = the tokens' embeddings, or those that the batch gives, with those of positions and segments, normalised, as the
+// spec has them.
 void embed_tokens(const StepContext& step, const ModelWeights& weights, const Batch& batch);
+// work.x += what the batch's embeddings have for the output of this layer.
+void add_deep_embeddings(const StepContext& step, const Batch& batch, int32_t layer);
 // out [num_rows, head_width(spec)] of rows [num_rows, hidden_size], which are not work.branch.
 void apply_head(const StepContext& step, const ModelWeights& weights, const float* rows, float* out);
 // work.x = norm(work.x), or as it is where there is no norm.

@@ -226,6 +226,7 @@ Result<Activation> read_activation(const ConfigReader& config, std::string_view 
   if (name == "silu" || name == "swish") return Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
   if (name == "gelu") return Activation::kGeluErf;
+  if (name == "quick_gelu") return Activation::kGeluSigmoid;
   if (name == "relu") return Activation::kRelu;
   if (name == "relu2") return Activation::kRelu2;
   return unsupported(config.place_of(key), "unknown activation '{}'", name);

@@ -20,6 +20,7 @@ class ConfigReader {
  public:
   ConfigReader(const nlohmann::json& object, std::string place) : object_(object), place_(std::move(place)) {}
 
+  const nlohmann::json& json() const { return object_; }
   bool has(std::string_view key) const { return find(key) != nullptr; }
   const nlohmann::json* find(std::string_view key) const;
   // Written as null: some keys mean "none" by it, and a default when they are left out.

@@ -31,16 +31,37 @@ void fill_position_rows(const StepContext& step, const Batch& batch) {
   }
 }
 
-}  // namespace
+// Ids for the table, of rows that have an embedding any.
+const int32_t* ids_to_look_up(const StepContext& step, const Batch& batch) {
+  if (batch.embedded_rows.empty()) return batch.token_ids.data();
+  std::vector<int32_t>& ids = step.work.table_rows;
+  std::copy(batch.token_ids.begin(), batch.token_ids.end(), ids.begin());
+  for (const int32_t row : batch.embedded_rows) ids[static_cast<size_t>(row)] = 0;
+  return ids.data();
+}
 
-void embed_tokens(const StepContext& step, const ModelWeights& weights, const Batch& batch) {
+void embed_ids(const StepContext& step, const ModelWeights& weights, const Batch& batch) {
   EmbedParams params;
   params.table = weights.embedding.weight.get();
-  params.token_ids = batch.token_ids.data();
+  params.token_ids = ids_to_look_up(step, batch);
   params.num_tokens = step.num_rows;
   params.scale = step.spec.embedding_scale;
   params.out = step.work.x.data();
   step.backend.embed(params);
+}
+
+void place_embeddings(const StepContext& step, const Batch& batch) {
+  for (size_t i = 0; i < batch.embedded_rows.size(); ++i) {
+    std::copy_n(batch.embeddings[i], step.spec.hidden_size,
+                step.work.x.begin() + int64_t{batch.embedded_rows[i]} * step.spec.hidden_size);
+  }
+}
+
+}  // namespace
+
+void embed_tokens(const StepContext& step, const ModelWeights& weights, const Batch& batch) {
+  if (step.spec.vocab_size > 0) embed_ids(step, weights, batch);
+  place_embeddings(step, batch);
   if (weights.positions) {
     fill_position_rows(step, batch);
     add_rows_of(step, *weights.positions);
@@ -51,6 +72,14 @@ void embed_tokens(const StepContext& step, const ModelWeights& weights, const Ba
     add_rows_of(step, *weights.token_types);
   }
   normalize_stream(step, weights.embedding_norm);
+}
+
+void add_deep_embeddings(const StepContext& step, const Batch& batch, int32_t layer) {
+  const int64_t size = step.spec.hidden_size;
+  for (size_t i = 0; i < batch.embedded_rows.size(); ++i) {
+    step.backend.add({batch.embeddings[i] + (int64_t{layer} + 1) * size,
+                      step.work.x.data() + int64_t{batch.embedded_rows[i]} * size, size});
+  }
 }
 
 void normalize_stream(const StepContext& step, const NormWeight& norm) {

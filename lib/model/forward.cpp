@@ -135,9 +135,13 @@ Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
     return invalid_argument("query_start", "must rise from 0 to the number of tokens, one entry more than sequences");
   }
   const int64_t num_slots = cache.config().num_blocks * layouts[0].block_size;
+  size_t embeddings = 0;  // of rows before this one
   const int32_t last_position = spec_.learned_positions - spec_.position_padding_id - 1;
   for (size_t i = 0; i < static_cast<size_t>(rows); ++i) {
-    if (batch.token_ids[i] < 0 || batch.token_ids[i] >= spec_.vocab_size) {
+    const bool embedded =
+        embeddings < batch.embedded_rows.size() && batch.embedded_rows[embeddings] == static_cast<int32_t>(i);
+    embeddings += embedded ? 1 : 0;
+    if (!embedded && (batch.token_ids[i] < 0 || batch.token_ids[i] >= spec_.vocab_size)) {
       return invalid_argument("token_ids", "row {}: id {} is outside the vocabulary of {}", i, batch.token_ids[i],
                               spec_.vocab_size);
     }
@@ -151,6 +155,7 @@ Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
     }
   }
   HEADRACE_RETURN_IF_ERROR(check_states(batch));
+  HEADRACE_RETURN_IF_ERROR(check_images(batch));
   HEADRACE_RETURN_IF_ERROR(check_whole_sequences(batch));
   if (!batch.token_types.empty() && static_cast<int64_t>(batch.token_types.size()) != rows) {
     return invalid_argument("token_types", "not one per token");
@@ -182,6 +187,41 @@ Status ForwardPass::check_states(const Batch& batch) const {
       return invalid_argument("snapshot_rows", "row {} is out of order or range", row);
     }
     last = row;
+  }
+  return {};
+}
+
+Status ForwardPass::check_images(const Batch& batch) const {
+  const auto rows = static_cast<size_t>(batch.num_tokens());
+  int64_t last = -1;
+  for (const int32_t row : batch.embedded_rows) {
+    if (row <= last || row >= batch.num_tokens()) {
+      return invalid_argument("embedded_rows", "row {} is out of order or range", row);
+    }
+    last = row;
+  }
+  const auto absent = [](const float* embedding) { return embedding == nullptr; };
+  if (batch.embeddings.size() != batch.embedded_rows.size() || std::ranges::any_of(batch.embeddings, absent)) {
+    return invalid_argument("embeddings", "not one per row");
+  }
+  if (!batch.rope_positions.empty() &&
+      (batch.rope_positions.size() != rows * static_cast<size_t>(spec_.position_axes) ||
+       std::ranges::any_of(batch.rope_positions, [](int32_t position) { return position < 0; }))) {
+    return invalid_argument("rope_positions", "not {} per token, none negative", spec_.position_axes);
+  }
+  if (batch.spans.empty()) return {};
+  if (batch.spans.size() != 2 * rows) return invalid_argument("spans", "not one per token");
+  for (int32_t seq = 0; seq < batch.num_seqs(); ++seq) {
+    const auto begin = static_cast<size_t>(batch.query_start[static_cast<size_t>(seq)]);
+    const auto end = static_cast<size_t>(batch.query_start[static_cast<size_t>(seq) + 1]);
+    for (size_t row = begin; row < end; ++row) {
+      const int32_t span_begin = batch.spans[2 * row], span_end = batch.spans[2 * row + 1];
+      if (span_begin == 0 && span_end == 0) continue;
+      const int32_t position = batch.positions[row], stored = batch.positions[end - 1] + 1;
+      if (span_begin >= 0 && span_begin <= position && position < span_end && span_end <= stored) continue;
+      return invalid_argument("spans", "row {}: [{}, {}) is not around its position {}, or not stored by then", row,
+                              span_begin, span_end, position);
+    }
   }
   return {};
 }
@@ -267,6 +307,7 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
                    scale);
     }
     normalize_stream(step, weights.feed_forward_stream_norm);
+    if (static_cast<int32_t>(i) < spec_.deep_embeddings) add_deep_embeddings(step, batch, static_cast<int32_t>(i));
     if (observer_) observer_(static_cast<int32_t>(i) + 1, work_.x.data(), step.num_rows);
   }
 

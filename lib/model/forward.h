@@ -65,6 +65,7 @@ class ForwardPass {
  private:
   Status check(const Batch& batch, const KvCache& cache) const;
   Status check_states(const Batch& batch) const;
+  Status check_images(const Batch& batch) const;
   Status check_whole_sequences(const Batch& batch) const;
   Status grow(int64_t num_rows);
   void keep_rows(const std::vector<int32_t>& rows, std::vector<float>& values, int64_t width) const;

@@ -35,9 +35,12 @@ Status append_content(const TensorFile& file, const TensorEntry& entry, std::str
 Result<std::string> content_text(const ModelHeader& header) {
   std::string text;
   append(text, spec_to_json(header.spec));
+  if (header.vision) append(text, vision_to_json(*header.vision));
   // One hash per tensor keeps the buffer small for models with thousands of tensors.
   std::unordered_set<const TensorEntry*> seen;
-  for (const WeightEntry& weight : header.weights) {
+  std::vector<WeightEntry> weights = header.weights;
+  weights.insert(weights.end(), header.vision_weights.begin(), header.vision_weights.end());
+  for (const WeightEntry& weight : weights) {
     const TensorEntry* entry = header.file->find(weight.file_name);
     if (!seen.insert(entry).second) continue;  // one tensor may hold several weights
     std::string content;

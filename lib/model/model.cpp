@@ -133,7 +133,14 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
         model->weights_, ModelWeights::load(header.spec, header.weights, *header.file, options.pack, options.progress,
                                             backend, cache.get()));
     if (cache != nullptr) cache->finish();
-    model->description_ = header.describe(model->weights_.bytes);
+    if (header.vision) {
+      model->vision_ = header.vision;
+      const nlohmann::json& processor = header.folder.preprocessor_config;
+      if (!processor.is_null()) model->image_processor_ = read_image_processor(processor);
+      HEADRACE_ASSIGN_OR_RETURN(model->vision_weights_, VisionWeights::load(*header.vision, header.vision_weights,
+                                                                            *header.file, options.pack, backend));
+    }
+    model->description_ = header.describe(model->weights_.bytes + model->vision_weights_.bytes);
     return {};
   };
   try {

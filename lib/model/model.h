@@ -14,8 +14,10 @@
 #include "base/status.h"
 #include "formats/gguf.h"
 #include "formats/model_folder.h"
+#include "media/image_processor.h"
 #include "model/memory_plan.h"
 #include "model/model_spec.h"
+#include "model/vision_weights.h"
 #include "model/weights.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -52,6 +54,8 @@ struct GraftedLayers {
 struct ModelHeader {
   ModelSpec spec;
   std::vector<WeightEntry> weights;  // every shape checked against the spec
+  std::optional<VisionSpec> vision;  // of models that read images
+  std::vector<WeightEntry> vision_weights;
   std::shared_ptr<TensorFile> file;
   std::shared_ptr<GgufFile> gguf;  // same object as file, or null
   ModelFolder folder;              // JSON of the safetensors case
@@ -92,6 +96,12 @@ class Model {
 
   const ModelSpec& spec() const { return spec_; }
   const ModelWeights& weights() const { return weights_; }
+  // Of the encoder for images; null where the model has none.
+  const VisionSpec* vision() const { return vision_ ? &*vision_ : nullptr; }
+  const VisionWeights& vision_weights() const { return vision_weights_; }
+  // How images become pixel values. kNotFound where the files do not say; the reader's error where they say what cannot be
+  // followed.
+  const Result<ImageProcessorSpec>& image_processor() const { return image_processor_; }
   // Null when the file has none or it was not asked for.
   const std::shared_ptr<const text::Tokenizer>& tokenizer() const { return tokenizer_; }
   // kNotFound when the model has no template; the parser's error when it has one that cannot be used.
@@ -111,13 +121,20 @@ class Model {
   const std::string& description() const { return description_; }
   int64_t num_parameters() const { return num_parameters_; }
   const std::string& format() const { return format_; }
-  MemoryPlan plan(uint64_t memory_bytes) const { return plan_memory(spec_, weights_.bytes, memory_bytes); }
+  MemoryPlan plan(uint64_t memory_bytes) const {
+    return plan_memory(spec_, weights_.bytes + vision_weights_.bytes, memory_bytes);
+  }
 
  private:
-  Model() : chat_template_(not_found("", "the model has no chat template")) {}
+  Model()
+      : image_processor_(not_found("preprocessor_config.json", "the model's files hold none")),
+        chat_template_(not_found("", "the model has no chat template")) {}
 
   ModelSpec spec_;
   ModelWeights weights_;
+  std::optional<VisionSpec> vision_;
+  VisionWeights vision_weights_;
+  Result<ImageProcessorSpec> image_processor_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   Result<std::shared_ptr<const text::ChatTemplate>> chat_template_;
   std::string chat_template_source_;

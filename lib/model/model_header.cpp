@@ -50,6 +50,8 @@ Status open_folder(ModelFolder folder, ModelHeader& header) {
   HEADRACE_ASSIGN_OR_RETURN(auto imported, import_config(header.folder.config, *header.file));
   header.spec = std::move(imported.spec);
   header.weights = std::move(imported.weights);
+  header.vision = std::move(imported.vision);
+  header.vision_weights = std::move(imported.vision_weights);
   const std::string& pooling = header.folder.embedding.pooling;
   if (pooling == "mean") header.spec.pooling = Pooling::kMean;
   if (pooling == "cls") header.spec.pooling = Pooling::kFirst;
@@ -129,10 +131,12 @@ Result<ModelHeader> ModelHeader::read(const ModelSource& source) {
 
 uint64_t ModelHeader::weight_bytes(const PackOptions& options) const {
   uint64_t bytes = 0;
-  for (const WeightEntry& weight : weights) {
-    const TensorEntry* entry = entry_of(*this, weight);
-    const bool as_float = options.decode_to_float || weight.shape.size() == 1;
-    bytes += as_float ? elements(weight.shape) * sizeof(float) : bytes_in_file(weight, *entry);
+  for (const auto* part : {&weights, &vision_weights}) {
+    for (const WeightEntry& weight : *part) {
+      const TensorEntry* entry = entry_of(*this, weight);
+      const bool as_float = options.decode_to_float || weight.shape.size() == 1;
+      bytes += as_float ? elements(weight.shape) * sizeof(float) : bytes_in_file(weight, *entry);
+    }
   }
   return bytes;
 }
@@ -143,7 +147,9 @@ MemoryPlan ModelHeader::plan(uint64_t memory_bytes, const PackOptions& options) 
 
 int64_t ModelHeader::num_parameters() const {
   uint64_t count = 0;
-  for (const WeightEntry& weight : weights) count += elements(weight.shape);
+  for (const auto* part : {&weights, &vision_weights}) {
+    for (const WeightEntry& weight : *part) count += elements(weight.shape);
+  }
   return static_cast<int64_t>(count);
 }
 
@@ -154,7 +160,9 @@ std::string ModelHeader::describe(std::optional<uint64_t> held_bytes) const {
   };
   std::map<std::string_view, TypeCount> types;
   std::unordered_set<const TensorEntry*> seen;  // one tensor may hold several weights
-  for (const WeightEntry& weight : weights) {
+  std::vector<WeightEntry> all = weights;
+  all.insert(all.end(), vision_weights.begin(), vision_weights.end());
+  for (const WeightEntry& weight : all) {
     const TensorEntry* entry = entry_of(*this, weight);
     TypeCount& type = types[dtype_name(entry->dtype)];
     const uint64_t own_bytes = bytes_in_file(weight, *entry);
@@ -167,6 +175,12 @@ std::string ModelHeader::describe(std::optional<uint64_t> held_bytes) const {
   JsonWriter out;
   out.begin_object();
   write_spec(out, spec, /*with_frequencies=*/false);
+  if (vision) {
+    out.key("vision");
+    out.begin_object();
+    write_vision(out, *vision, /*with_frequencies=*/false);
+    out.end_object();
+  }
   if (spec.pooling != Pooling::kUnknown) out.member("pooling", pooling_name(spec.pooling));
   out.list("eos_token_ids", spec.eos_token_ids);
   out.member("format", format);

@@ -20,6 +20,7 @@ constexpr int64_t kMaxExperts = int64_t{1} << 14;
 // Experts, and heads with matrices of their own, of all layers: each has an entry in lists of weights.
 constexpr int64_t kMaxParts = int64_t{1} << 17;
 constexpr int64_t kMaxPositions = int64_t{1} << 28;
+constexpr int64_t kMaxAxes = 8;
 
 Status check_range(const std::string& place, int64_t value, int64_t low, int64_t high) {
   if (value < low || value > high) return malformed(place, "{} is outside [{}, {}]", value, low, high);
@@ -38,6 +39,9 @@ Status check_rope(const std::string& place, const RopeSpec& rope, int32_t head_d
     return malformed(place + "inv_freq", "{} frequencies for {} rotating dims", rope.inv_freq.size(), rope.rotary_dim);
   }
   for (const float frequency : rope.inv_freq) HEADRACE_RETURN_IF_ERROR(check_finite(place + "inv_freq", frequency));
+  if (!rope.axes.empty() && rope.axes.size() != rope.inv_freq.size()) {
+    return malformed(place + "axes", "{} axes for {} frequencies", rope.axes.size(), rope.inv_freq.size());
+  }
   if (!rope.long_inv_freq.empty()) {
     if (rope.long_inv_freq.size() != rope.inv_freq.size())
       return malformed(place + "long_inv_freq", "not one per pair");
@@ -122,6 +126,7 @@ void write_rope(JsonWriter& out, const RopeSpec& rope, bool with_frequencies) {
   out.member("attention_factor", rope.attention_factor);
   out.member("interleaved", rope.interleaved);
   if (with_frequencies) out.list("inv_freq", rope.inv_freq);
+  if (!rope.axes.empty()) out.list("axes", rope.axes);
   if (!rope.long_inv_freq.empty()) {
     out.member("short_length", rope.short_length);
     if (with_frequencies) out.list("long_inv_freq", rope.long_inv_freq);
@@ -137,6 +142,9 @@ void write_attention(JsonWriter& out, const GqaAttention& attention, bool with_f
   out.member("head_dim", attention.head_dim);
   out.member("scale", attention.scale);
   if (attention.both_ways) out.member("both_ways", true);
+  if (attention.spans != SpanKind::kIgnored) {
+    out.member("spans", attention.spans == SpanKind::kSeen ? "seen" : "alone");
+  }
   out.member("window", attention.window);
   out.member("chunk", attention.chunk);
   out.member("v_dim", attention.value_dim());
@@ -358,6 +366,24 @@ void write_embedding(JsonWriter& out, const ModelSpec& spec) {
   if (spec.token_types > 0) out.member("token_types", spec.token_types);
   if (spec.embedding_norm) out.member("embedding_norm", true);
   if (!spec.final_norm) out.member("final_norm", false);
+  if (spec.position_axes != 1) out.member("position_axes", spec.position_axes);
+  if (spec.deep_embeddings > 0) out.member("deep_embeddings", spec.deep_embeddings);
+}
+
+bool any_attention(const ModelSpec& spec, bool (*holds)(const GqaAttention&)) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(), [&](const LayerSpec& layer) {
+    const auto* attention = std::get_if<GqaAttention>(&layer.attention);
+    return attention != nullptr && holds(*attention);
+  });
+}
+
+Status check_axes(const std::string& place, const LayerSpec& layer, int32_t num_axes) {
+  const auto* attention = std::get_if<GqaAttention>(&layer.attention);
+  if (attention == nullptr) return {};
+  for (const int32_t axis : attention->rope.axes) {
+    HEADRACE_RETURN_IF_ERROR(check_range(place + "rope.axes", axis, 0, num_axes - 1));
+  }
+  return {};
 }
 
 void write_head(JsonWriter& out, const HeadSpec& head) {
@@ -380,10 +406,11 @@ bool computes_whole_sequences(const ModelSpec& spec) {
 }
 
 bool attends_both_ways(const ModelSpec& spec) {
-  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
-    const auto* attention = std::get_if<GqaAttention>(&layer.attention);
-    return attention != nullptr && attention->both_ways;
-  });
+  return any_attention(spec, [](const GqaAttention& attention) { return attention.both_ways; });
+}
+
+bool has_spans(const ModelSpec& spec) {
+  return any_attention(spec, [](const GqaAttention& attention) { return attention.spans != SpanKind::kIgnored; });
 }
 
 int64_t head_width(const ModelSpec& spec) {
@@ -416,12 +443,14 @@ std::string_view activation_name(Activation activation) {
     case Activation::kClampedSwish: return "clamped_swish";
     case Activation::kSigmoid: return "sigmoid";
     case Activation::kTanh: return "tanh";
+    case Activation::kGeluSigmoid: return "gelu_sigmoid";
   }
   return "?";
 }
 
 Status validate_spec(const ModelSpec& spec) {
-  HEADRACE_RETURN_IF_ERROR(check_range("vocab_size", spec.vocab_size, 1, kMaxVocab));
+  const bool has_vocabulary = spec.head.kind == HeadKind::kVocabulary;
+  HEADRACE_RETURN_IF_ERROR(check_range("vocab_size", spec.vocab_size, has_vocabulary ? 1 : 0, kMaxVocab));
   HEADRACE_RETURN_IF_ERROR(check_range("hidden_size", spec.hidden_size, 1, kMaxHidden));
   HEADRACE_RETURN_IF_ERROR(check_range("max_position_embeddings", spec.max_position_embeddings, 1, kMaxPositions));
   HEADRACE_RETURN_IF_ERROR(check_range("num_hidden_layers", static_cast<int64_t>(spec.layers.size()), 1, kMaxLayers));
@@ -435,6 +464,9 @@ Status validate_spec(const ModelSpec& spec) {
   HEADRACE_RETURN_IF_ERROR(check_range("type_vocab_size", spec.token_types, 0, kMaxVocab));
   if (!(spec.norm_eps > 0) || !std::isfinite(spec.norm_eps)) return malformed("norm_eps", "must be a positive number");
   HEADRACE_RETURN_IF_ERROR(check_head(spec));
+  HEADRACE_RETURN_IF_ERROR(check_range("position_axes", spec.position_axes, 1, kMaxAxes));
+  HEADRACE_RETURN_IF_ERROR(
+      check_range("deep_embeddings", spec.deep_embeddings, 0, static_cast<int64_t>(spec.layers.size()) - 1));
   int64_t parts = 0;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const std::string place = fmt::format("layers.{}.", i);
@@ -442,6 +474,7 @@ Status validate_spec(const ModelSpec& spec) {
     if (const auto* moe = std::get_if<MixtureOfExperts>(&spec.layers[i].feed_forward)) parts += moe->router.num_experts;
     if (parts > kMaxParts) return malformed(place + "num_experts", "more than {} experts and heads so far", kMaxParts);
     HEADRACE_RETURN_IF_ERROR(check_residuals(place, spec.layers[i]));
+    HEADRACE_RETURN_IF_ERROR(check_axes(place, spec.layers[i], spec.position_axes));
     HEADRACE_RETURN_IF_ERROR(
         std::visit([&](const auto& attention) { return check_attention(place + "attention.", attention); },
                    spec.layers[i].attention));

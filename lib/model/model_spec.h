@@ -26,6 +26,7 @@ struct RopeSpec {
   double theta = 10000.0;         // likewise: inv_freq is what counts
   int32_t rotary_dim = 0;         // leading dims of a head that rotate, even; 0: no rotation
   std::vector<float> inv_freq;    // [rotary_dim / 2], radians per position
+  std::vector<int32_t> axes;      // [rotary_dim / 2] which of a row's positions turns a pair; empty: the first
   float attention_factor = 1.0f;  // multiplies cos and sin
   bool interleaved = false;       // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
   // Long RoPE (Ding et al. 2024): where sequences may grow beyond `short_length` tokens (uses_long_rope) they rotate by
@@ -46,6 +47,13 @@ enum class QkNormKind : int32_t {
   kHeadLayer,                    // layer norm of each head, a weight of its own for each: [heads, head_dim]
 };
 
+// What the rows of a span (of an image, or of a window of one) make of it.
+enum class SpanKind : int32_t {
+  kIgnored,
+  kSeen,   // see on to its end, beside what they would see without
+  kAlone,  // see nothing else
+};
+
 // Softmax attention, num_heads / num_kv_heads query heads per key/value head (multi-head when they are
 // equal). Rows see what is before them; both ways, all of their sequence.
 struct GqaAttention {
@@ -56,6 +64,7 @@ struct GqaAttention {
   float value_scale = 1.0f;  // of the values
   float scale = 0.0f;        // of q k^T
   bool both_ways = false;
+  SpanKind spans = SpanKind::kIgnored;
   int32_t window = 0;          // keys a row sees, itself included, both ways on either side; 0: all
   int32_t chunk = 0;           // keys of a row's own run of so many positions alone; 0: no such cut
   float logit_softcap = 0.0f;  // 0: none
@@ -219,7 +228,7 @@ struct HeadSpec {
 
 struct ModelSpec {
   std::string architecture;  // the family's name: llama, qwen2, qwen3, gemma3
-  int32_t vocab_size = 0;    // rows of the embedding and of the head
+  int32_t vocab_size = 0;    // rows of the embedding and of the head; 0: embeddings are given
   int32_t hidden_size = 0;
   int32_t max_position_embeddings = 0;  // longest sequence the file claims
   float embedding_scale = 1.0f;
@@ -228,8 +237,11 @@ struct ModelSpec {
   // As RoBERTa numbers them: row p of that table is this token's wherever it stands, p its id, and the others take the
   // rows from p + 1 on. -1: every token takes the row of its position.
   int32_t position_padding_id = -1;
-  int32_t token_types = 0;          // rows of a table of segments, added likewise; 0: none
-  bool embedding_norm = false;      // of these sums
+  int32_t token_types = 0;      // rows of a table of segments, added likewise; 0: none
+  bool embedding_norm = false;  // of these sums
+  int32_t position_axes = 1;    // rotary positions of a row
+  // Given embeddings have as many further rows, which are added to the outputs of the first layers, one each.
+  int32_t deep_embeddings = 0;
   NormKind norm = NormKind::kRms;   // of every norm over hidden_size
   bool norm_bias = false;           // likewise
   float norm_eps = 0.0f;            // of every norm
@@ -245,6 +257,8 @@ struct ModelSpec {
 
 // Whether rows see later ones: keys and values serve one step alone then.
 bool attends_both_ways(const ModelSpec& spec);
+// Whether rows of an image see later ones of it: those that are not stored yet have to come in one step.
+bool has_spans(const ModelSpec& spec);
 // Whether a sequence has to come in one step: where rows see later ones, or positions are counted past padding.
 bool computes_whole_sequences(const ModelSpec& spec);
 // Floats of a row of the head's output; 0 for kNone.

@@ -216,9 +216,9 @@ class Divider {
   Status place(WeightEntry& entry, const FoundName& found, const TensorEntry& tensor) {
     Shares& shares = shares_[entry.file_name];
     if (entry.flat) {
-      if (product(tensor.shape) == entry.shape[0]) return place_flat(entry, shares);
+      if (product(tensor.shape) == product(entry.shape)) return place_flat(entry, shares);
       return malformed(entry.file_name, "shape [{}], expected {} elements", fmt::join(tensor.shape, ", "),
-                       entry.shape[0]);
+                       product(entry.shape));
     }
     const uint64_t rows = entry.shape.size() == 1 ? 1 : entry.shape[0], cols = entry.shape.back();
     entry.row_stride = cols;
@@ -309,11 +309,11 @@ class Divider {
     return {};
   }
 
-  // All of a tensor as one row.
+  // All of a tensor, row after row.
   static Status place_flat(WeightEntry& entry, Shares& shares) {
-    entry.row_stride = entry.shape[0];
-    shares.used += entry.shape[0];
-    shares.total = entry.shape[0];
+    entry.row_stride = entry.shape.back();
+    shares.used += product(entry.shape);
+    shares.total = product(entry.shape);
     return {};
   }
 
@@ -342,6 +342,7 @@ bool past_last_layer(const std::string& name, const WeightNaming& naming, size_t
 bool ignored(const std::string& name, const WeightNaming& naming) {
   const auto starts = [&](std::string_view prefix) { return name.starts_with(prefix); };
   const auto ends = [&](std::string_view suffix) { return name.ends_with(suffix); };
+  if (!naming.own_prefixes.empty() && std::ranges::none_of(naming.own_prefixes, starts)) return true;
   return std::any_of(naming.ignored_prefixes.begin(), naming.ignored_prefixes.end(), starts) ||
          std::any_of(naming.ignored_suffixes.begin(), naming.ignored_suffixes.end(), ends);
 }
@@ -368,7 +369,7 @@ Status place_weights(std::vector<WeightEntry>& entries, const WeightNaming& nami
 std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
   std::vector<WeightEntry> out;
   const uint64_t hidden = size(spec.hidden_size);
-  out.push_back({"embed.weight", "", {size(spec.vocab_size), hidden}});
+  if (spec.vocab_size > 0) out.push_back({"embed.weight", "", {size(spec.vocab_size), hidden}});
   if (spec.learned_positions > 0) out.push_back({"positions.weight", "", {size(spec.learned_positions), hidden}});
   if (spec.token_types > 0) out.push_back({"token_types.weight", "", {size(spec.token_types), hidden}});
   if (spec.embedding_norm) add_norm(out, "embedding_norm", spec);
@@ -406,7 +407,12 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
 
 Result<std::vector<WeightEntry>> resolve_weights(const ModelSpec& spec, const WeightNaming& naming,
                                                  const TensorFile& file) {
-  std::vector<WeightEntry> entries = list_weights(spec);
+  return resolve_weights(list_weights(spec), spec.layers.size(), spec.architecture, naming, file);
+}
+
+Result<std::vector<WeightEntry>> resolve_weights(std::vector<WeightEntry> entries, size_t num_layers,
+                                                 std::string_view architecture, const WeightNaming& naming,
+                                                 const TensorFile& file) {
   HEADRACE_RETURN_IF_ERROR(place_weights(entries, naming, file));
   std::unordered_set<std::string_view> used;
   for (const WeightEntry& entry : entries) {
@@ -416,8 +422,8 @@ Result<std::vector<WeightEntry>> resolve_weights(const ModelSpec& spec, const We
   }
   for (const TensorEntry& tensor : file.tensors()) {
     if (used.contains(tensor.name) || ignored(tensor.name, naming)) continue;
-    if (past_last_layer(tensor.name, naming, spec.layers.size())) continue;
-    return unsupported(tensor.name, "a tensor that {} models have no place for", spec.architecture);
+    if (past_last_layer(tensor.name, naming, num_layers)) continue;
+    return unsupported(tensor.name, "a tensor that {} models have no place for", architecture);
   }
   return entries;
 }

@@ -42,6 +42,8 @@ struct WeightNaming {
   std::span<const std::string_view> ignored_suffixes;
   // Layers past the model's last may be there too: they predict tokens further ahead.
   bool more_layers = false;
+  // Tensors of other names belong to another part of the model; empty: all are of this one.
+  std::span<const std::string_view> own_prefixes = {};
 };
 
 // Every weight of the spec under our names, file_name still empty.
@@ -50,6 +52,10 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec);
 // The same with names of the file. kNotFound for a missing tensor, kMalformed for another shape, kUnsupported
 // for a tensor that the spec has no place for; the tensor is the place.
 Result<std::vector<WeightEntry>> resolve_weights(const ModelSpec& spec, const WeightNaming& naming,
+                                                 const TensorFile& file);
+// The same of weights listed otherwise; num_layers: of the part, which `architecture` names for errors.
+Result<std::vector<WeightEntry>> resolve_weights(std::vector<WeightEntry> entries, size_t num_layers,
+                                                 std::string_view architecture, const WeightNaming& naming,
                                                  const TensorFile& file);
 
 // Those of one layer alone, of a file that may hold anything besides. Weights whose tensor it lacks have a file_name too.

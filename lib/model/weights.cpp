@@ -6,6 +6,7 @@
 
 #include "model/mixer_weights.h"
 #include "model/packed_cache.h"
+#include "model/vision_weights.h"
 #include "tensor/dequantize.h"
 
 namespace headrace {
@@ -288,7 +289,7 @@ Result<ModelWeights> ModelWeights::load(const ModelSpec& spec, const std::vector
     Loader loader(entries, file, options, progress, backend, cache, out.bytes);
     if (spec.norm == NormKind::kLayer) loader.layer_norm_offset = spec.norm_weight_offset;
     HEADRACE_RETURN_IF_ERROR(loader.report());
-    HEADRACE_RETURN_IF_ERROR(loader.linear("embed", out.embedding));
+    if (spec.vocab_size > 0) HEADRACE_RETURN_IF_ERROR(loader.linear("embed", out.embedding));
     if (spec.learned_positions > 0) HEADRACE_RETURN_IF_ERROR(loader.linear("positions", out.positions.emplace()));
     if (spec.token_types > 0) HEADRACE_RETURN_IF_ERROR(loader.linear("token_types", out.token_types.emplace()));
     HEADRACE_RETURN_IF_ERROR(loader.norm("embedding_norm", out.embedding_norm));
@@ -310,6 +311,38 @@ Result<ModelWeights> ModelWeights::load(const ModelSpec& spec, const std::vector
   } catch (const std::bad_alloc&) {
     return out_of_memory("", "not enough memory for the model's weights");
   }
+  return out;
+}
+
+namespace {
+
+Status load_projector(Loader& loader, const std::string& name, const ProjectorSpec& spec, ProjectorWeights& out) {
+  HEADRACE_RETURN_IF_ERROR(loader.norm(name + ".norm", out.norm));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(name + ".linear_1", out.linear_1));
+  return spec.inner_size > 0 ? loader.linear(name + ".linear_2", out.linear_2) : Status();
+}
+
+}  // namespace
+
+Result<VisionWeights> VisionWeights::load(const VisionSpec& spec, const std::vector<WeightEntry>& entries,
+                                          const TensorFile& file, const PackOptions& options, Backend& backend) {
+  VisionWeights out;
+  HEADRACE_ASSIGN_OR_RETURN(out.encoder, ModelWeights::load(spec.encoder, entries, file, options, {}, backend));
+  try {
+    const LoadProgress silent;
+    Loader loader(entries, file, options, silent, backend, nullptr, out.bytes);
+    HEADRACE_RETURN_IF_ERROR(loader.linear("patch", out.patch));
+    if (spec.class_row) HEADRACE_RETURN_IF_ERROR(loader.vector("class_row", out.class_row));
+    if (spec.num_positions > 0) HEADRACE_RETURN_IF_ERROR(loader.linear("positions", out.positions));
+    HEADRACE_RETURN_IF_ERROR(load_projector(loader, "projector", spec.projector, out.projector));
+    out.deep.resize(spec.deep_layers.size());
+    for (size_t i = 0; i < out.deep.size(); ++i) {
+      HEADRACE_RETURN_IF_ERROR(load_projector(loader, fmt::format("deep.{}", i), spec.deep_projector, out.deep[i]));
+    }
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("", "not enough memory for the vision encoder's weights");
+  }
+  out.bytes += out.encoder.bytes;
   return out;
 }
 

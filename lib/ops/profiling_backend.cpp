@@ -4,6 +4,8 @@
 #include <bitset>
 #include <utility>
 
+#include "tensor/seen_positions.h"
+
 namespace headrace {
 namespace {
 
@@ -91,18 +93,14 @@ class ProfilingBackend final : public Backend {
     const uint64_t token_bytes = p.layout.block_bytes() / static_cast<uint64_t>(std::max(p.layout.block_size, 1));
     uint64_t pairs = 0;
     for (int32_t sequence = 0; sequence < p.num_seqs; ++sequence) {
-      const auto first_seen = [&](int32_t row) -> int64_t {
-        return p.window > 0 ? std::max(p.positions[row] - p.window + 1, 0) : 0;
-      };
-      const auto end_seen = [&](int32_t row) -> int64_t {
-        if (p.sequence_ends == nullptr) return p.positions[row] + 1;
-        const int64_t end = p.sequence_ends[sequence];
-        return p.window > 0 ? std::min<int64_t>(end, int64_t{p.positions[row]} + p.window) : end;
-      };
       const int32_t first = p.query_start[sequence], end = p.query_start[sequence + 1];
-      for (int32_t row = first; row < end; ++row) pairs += static_cast<uint64_t>(end_seen(row) - first_seen(row));
+      for (int32_t row = first; row < end; ++row) {
+        pairs += static_cast<uint64_t>(seen_end(p, sequence, row) - seen_begin(p, row));
+      }
       // From the first row's first key to the last row's last.
-      if (first < end) call.bytes += static_cast<uint64_t>(end_seen(end - 1) - first_seen(first)) * token_bytes;
+      if (first < end) {
+        call.bytes += static_cast<uint64_t>(seen_end(p, sequence, end - 1) - seen_begin(p, first)) * token_bytes;
+      }
     }
     call.bytes += floats(2 * call.rows * p.num_heads * p.layout.head_dim);
     call.multiply_adds = 2 * pairs * static_cast<uint64_t>(p.num_heads) * static_cast<uint64_t>(p.layout.head_dim);

@@ -96,7 +96,9 @@ void normalize(float* head, int32_t size, const float* weight, float eps, float 
 
 void rotate(const RopeStoreParams& p, int64_t token, float* head) {
   for (int32_t i = 0; i < p.rotary_dim / 2; ++i) {
-    const double angle = static_cast<double>(p.positions[token]) * static_cast<double>(p.inv_freq[i]);
+    const int64_t axis = p.axes == nullptr ? 0 : p.axes[i];
+    const double angle =
+        static_cast<double>(p.positions[token * p.num_axes + axis]) * static_cast<double>(p.inv_freq[i]);
     const double cosine = std::cos(angle) * static_cast<double>(p.attention_factor);
     const double sine = std::sin(angle) * static_cast<double>(p.attention_factor);
     float& first = head[p.interleaved ? 2 * i : i];
@@ -162,11 +164,16 @@ void reference_paged_attention(const PagedAttentionParams& p) {
     for (int32_t token = p.query_start[seq]; token < p.query_start[seq + 1]; ++token) {
       const int32_t own = p.positions[token];
       const int32_t chunk_start = p.chunk > 0 ? own / p.chunk * p.chunk : 0;
-      const int32_t first = p.window > 0 ? std::max(chunk_start, own - p.window + 1) : chunk_start;
+      int32_t first = p.window > 0 ? std::max(chunk_start, own - p.window + 1) : chunk_start;
       int32_t last = own;
       if (p.sequence_ends != nullptr) {
         last = p.sequence_ends[seq] - 1;
         if (p.window > 0) last = std::min(last, own + p.window - 1);
+      }
+      if (p.spans != nullptr && p.spans[2 * token + 1] > 0) {
+        const int32_t begin = p.spans[2 * token], end = p.spans[2 * token + 1];
+        if (p.span_alone) first = begin;
+        last = p.span_alone ? end - 1 : std::max(last, end - 1);
       }
       for (int32_t h = 0; h < p.num_heads; ++h) {
         const size_t head_offset = static_cast<size_t>(h / group) * layout.head_bytes();

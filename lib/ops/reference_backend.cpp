@@ -44,6 +44,7 @@ double activate(Activation activation, double x) {
     case Activation::kSigmoid: return 1.0 / (1.0 + std::exp(-x));
     case Activation::kTanh: return std::tanh(x);
     case Activation::kRelu2: return x < 0.0 ? 0.0 : x * x;
+    case Activation::kGeluSigmoid:
     case Activation::kClampedSwish: return x / (1.0 + std::exp(-1.702 * x));
   }
   return x < 0.0 ? 0.0 : x;

@@ -4,6 +4,19 @@
 
 namespace headrace::schedule {
 
+namespace {
+
+// The same rows, or those up to an uncut span, or to its end where it is the first.
+int64_t without_cut(const StepDemand& demand, int64_t rows) {
+  for (const RowSpan& span : demand.uncut) {
+    const int64_t begin = span.begin - demand.first_row, end = span.end - demand.first_row;
+    if (begin < rows && rows < end) return begin > 0 ? begin : end;
+  }
+  return rows;
+}
+
+}  // namespace
+
 StepGrant StepBudget::offer(const StepDemand& demand) const {
   StepGrant grant;
   if (demand.num_pending < 1 || demand.slots > seqs_left()) return grant;
@@ -13,6 +26,7 @@ StepGrant StepBudget::offer(const StepDemand& demand) const {
   const int64_t silent = std::min(demand.num_silent, demand.num_pending - 1);
   rows = std::min(rows, silent + std::max<int64_t>(logits_left, 0));
   if (rows < 1) return grant;
+  rows = without_cut(demand, rows);
   grant.num_rows = rows;
   grant.num_logits_rows = std::max<int64_t>(rows - silent, 0);
   return grant;

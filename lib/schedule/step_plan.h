@@ -13,6 +13,11 @@ struct StepLimits {
   int64_t max_logits_rows = 1024;        // rows whose logits are held at once
 };
 
+// Positions [begin, end) of a sequence that one step computes together.
+struct RowSpan {
+  int64_t begin = 0, end = 0;
+};
+
 // What one sequence asks of a step.
 struct StepDemand {
   int64_t num_pending = 0;  // rows until it can draw its next token, at least 1
@@ -20,6 +25,10 @@ struct StepDemand {
   // last row's are.
   int64_t num_silent = 0;
   int32_t slots = 1;  // what it counts for against max_num_seqs
+  // Ascending, of the positions of which first_row is the first pending one. One at the front is granted whole where there is
+  // room for a row, so that it never waits for more room than a step has.
+  int64_t first_row = 0;
+  std::span<const RowSpan> uncut = {};
   bool decoding() const { return num_pending == 1; }
 };
 

@@ -21,6 +21,7 @@ enum class Activation : int32_t {
                   // for up (gpt-oss)
   kSigmoid,
   kTanh,
+  kGeluSigmoid,  // x * sigmoid(1.702 x)
 };
 
 // out[t, :] = scale * table[token_ids[t], :]
@@ -99,9 +100,11 @@ struct RopeStoreParams {
   const float* k_norm = nullptr;
   float norm_eps = 0.0f;
   float norm_weight_offset = 0.0f;
-  const int32_t* positions = nullptr;  // [num_tokens]
-  const float* inv_freq = nullptr;     // [rotary_dim / 2], radians per position; null: no rotation
-  int32_t rotary_dim = 0;              // leading dims of a head that rotate
+  const int32_t* positions = nullptr;  // [num_tokens, num_axes]
+  int32_t num_axes = 1;
+  const int32_t* axes = nullptr;    // [rotary_dim / 2] which of a row's positions turns a pair; null: the first
+  const float* inv_freq = nullptr;  // [rotary_dim / 2], radians per position; null: no rotation
+  int32_t rotary_dim = 0;           // leading dims of a head that rotate
   bool norm_after_rotation = false;
   const float* q_scale = nullptr;  // [num_tokens] multiplies a row's q in the end, or null
   bool interleaved = false;        // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
@@ -113,7 +116,8 @@ struct RopeStoreParams {
 
 // Attention of the batch's rows over the paged cache, keys and values of the rows already stored.
 // Row t of a sequence at position p sees cached positions (p - window, p], in that sequence's block table; both ways
-// (sequence_ends) it sees (p - window, p + window) of those before the sequence's end.
+// (sequence_ends) it sees (p - window, p + window) of those before the sequence's end. A row with a span sees on to
+// the span's end, however far that is or, with span_alone, the span and nothing else.
 // Softmax partial sums are merged at fixed logical positions, so that a row's result depends on its own keys alone.
 struct PagedAttentionParams {
   const float* q = nullptr;  // [num_tokens, num_heads, head_dim]
@@ -131,6 +135,10 @@ struct PagedAttentionParams {
   float logit_softcap = 0.0f;              // c > 0: scores become c * tanh(score / c)
   const float* sinks = nullptr;            // [num_heads] extra logit in each softmax's denominator, or null
   const int32_t* sequence_ends = nullptr;  // [num_seqs] cached positions of each sequence; null: rows see none later
+  // [num_tokens, 2] positions [begin, end) with the row's own among them, all cached; 0, 0: the row has none, and sees
+  // what it would without. Neighbours have the same span or one that begins where the other ends. Null: no row has one.
+  const int32_t* spans = nullptr;
+  bool span_alone = false;
 };
 
 // out = activation(gate) * up, or activation(gate) where up is null, elementwise; out may be gate.

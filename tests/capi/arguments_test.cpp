@@ -86,6 +86,8 @@ TEST_CASE("every function refuses NULL handles by name") {
   check_refused("model", [](E e) { return headrace_request_create(nullptr, nullptr, e); });
   check_refused("request", [](E e) { return headrace_request_add_text(nullptr, nullptr, 0, 0, e); });
   check_refused("request", [](E e) { return headrace_request_add_tokens(nullptr, nullptr, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_add_image(nullptr, nullptr, 0, 0, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_add_image_pixels(nullptr, nullptr, 0, 0, 0, e); });
   check_refused("request",
                 [](E e) { return headrace_request_add_messages(nullptr, nullptr, 0, nullptr, 0, nullptr, 0, e); });
   check_refused("request", [](E e) { return headrace_request_add_prompt(nullptr, nullptr, e); });
@@ -177,6 +179,8 @@ TEST_CASE("good handles with NULL outputs or inputs are refused by the argument'
   check_refused("source", [&](E e) { return headrace_session_restore(model, nullptr, nullptr, nullptr, nullptr, e); });
   check_refused("request", [&](E e) { return headrace_request_create(model, nullptr, e); });
   check_refused("tokens", [&](E e) { return headrace_request_add_tokens(request.get(), nullptr, 1, e); });
+  check_refused("rgb", [&](E e) { return headrace_request_add_image(request.get(), nullptr, 1, 1, 1, e); });
+  check_refused("pixels", [&](E e) { return headrace_request_add_image_pixels(request.get(), nullptr, 1, 1, 1, e); });
   check_refused("messages", [&](E e) {
     return headrace_request_add_messages(request.get(), nullptr, 1, nullptr, 0, nullptr, 0, e);
   });

@@ -27,6 +27,30 @@ TEST_CASE("decoding sequences go first whatever their place, prompts share the r
   CHECK(budget.rows_left() == 0);
 }
 
+TEST_CASE("a span that must not be cut is granted whole or not at all") {
+  const RowSpan spans[] = {{10, 20}, {30, 90}};
+  const auto ask = [&](int64_t first_row, int64_t rows_left) {
+    StepBudget budget({.max_num_batched_tokens = rows_left, .max_num_seqs = 8, .max_logits_rows = 100});
+    StepDemand demand = prompt(100 - first_row);
+    demand.first_row = first_row;
+    demand.uncut = spans;
+    const StepGrant grant = budget.take(demand);
+    if (grant.num_rows > rows_left) CHECK(budget.rows_left() < 0);
+    CHECK(budget.take(prompt(10)).num_rows <= std::max<int64_t>(rows_left - grant.num_rows, 0));
+    return grant.num_rows;
+  };
+  CHECK(ask(0, 10) == 10);
+  CHECK(ask(0, 15) == 10);
+  CHECK(ask(0, 20) == 20);
+  CHECK(ask(0, 25) == 25);
+  CHECK(ask(0, 35) == 30);
+  CHECK(ask(0, 100) == 100);
+  CHECK(ask(10, 1) == 10);
+  CHECK(ask(30, 32) == 60);  // more than the step has, rather than never
+  CHECK(ask(14, 3) == 6);    // its front came from the prefix index
+  CHECK(ask(95, 3) == 3);
+}
+
 TEST_CASE("the last row of a prompt has logits, earlier ones only where they are wanted") {
   StepBudget budget({.max_num_batched_tokens = 100, .max_num_seqs = 8, .max_logits_rows = 100});
   CHECK(budget.take(prompt(10)).num_logits_rows == 1);

@@ -21,6 +21,9 @@ struct Case {
   bool sinks = false;
   int32_t chunk = 0;
   bool both_ways = false;
+  int32_t span =
+      0;  // rows of every second run of so many positions (with span_alone of every run) have it as their span
+  bool span_alone = false;
 };
 
 // A batch whose cache holds random keys and values where positions are cached and NaN everywhere else.
@@ -49,12 +52,19 @@ struct Batch {
       store(*reference, table, length);
       // Blocks that no row of the batch sees any more have left the table.
       if (c.window > 0) {  // reading through this entry leaves the address space
-        const int32_t seen = std::max(0, s.first_position - c.window + 1);
+        const int32_t seen = std::max(0, s.first_position - std::max(c.window, c.span_alone ? c.span : 0) + 1);
         for (int32_t block = 0; (block + 1) * c.block_size <= seen; ++block)
           table[static_cast<size_t>(block)] = -100000000;
       }
       tables.push_back(table);
-      for (int32_t i = 0; i < s.num_rows; ++i) positions.push_back(s.first_position + i);
+      for (int32_t i = 0; i < s.num_rows; ++i) {
+        positions.push_back(s.first_position + i);
+        if (c.span == 0) continue;
+        const int32_t run = positions.back() / c.span;
+        const bool has_one = c.span_alone || run % 2 == 0;
+        spans.push_back(has_one ? run * c.span : 0);
+        spans.push_back(has_one ? std::min((run + 1) * c.span, length) : 0);
+      }
     }
     q = random_floats(static_cast<size_t>(rows * num_heads * c.head_dim), 11);
     sinks = random_floats(static_cast<size_t>(num_heads), 12);
@@ -114,6 +124,8 @@ struct Batch {
     p.logit_softcap = c.softcap;
     p.sinks = c.sinks ? sinks.data() : nullptr;
     p.sequence_ends = c.both_ways ? ends.data() : nullptr;
+    p.spans = c.span > 0 ? spans.data() + 2 * first : nullptr;
+    p.span_alone = c.span_alone;
     backend.paged_attention(p);
     return out;
   }
@@ -141,7 +153,7 @@ struct Batch {
       const double largest_score = longest_query * longest_key * static_cast<double>(scale());
       double score_error = (c.head_dim + 6) * kUnit * largest_score;
       if (c.softcap > 0.0f) score_error += 5e-7 * static_cast<double>(c.softcap);
-      const double chunks = (c.both_ways ? longest : positions[row]) / 64 + 1;
+      const double chunks = (c.both_ways || c.span > 0 ? longest : positions[row]) / 64 + 1;
       const double error = 2.0 * score_error + 6e-7 + (64 + 4 * chunks) * 2 * kUnit;
       out.insert(out.end(), width, error * largest_value * 1.02);  // 1.02: cached values are rounded
     }
@@ -151,7 +163,7 @@ struct Batch {
   Case c;
   KvLayout layout;
   int32_t num_heads = 0, num_blocks = 0;
-  std::vector<int32_t> query_start, positions;
+  std::vector<int32_t> query_start, positions, spans;
   std::vector<std::vector<int32_t>> tables;
   std::vector<std::byte> cache;
   std::vector<float> q, sinks;
@@ -232,6 +244,20 @@ TEST_CASE("Attention both ways sees the whole sequence, and a window on either s
   // Over several splits.
   check({KvDType::kF32, 64, 2, 1, 16, {{0, 600}, {0, 1100}}, 0, 0.0f, false, 0, true}, false);
   check({KvDType::kF32, 64, 1, 1, 16, {{0, 1100}}, 65, 0.0f, false, 0, true}, false);
+}
+
+TEST_CASE("Rows of a span see on to its end, or nothing else") {
+  const std::vector<Sequence> sequences = {{0, 1}, {0, 37}, {0, 150}, {96, 60}, {30, 3}};
+  for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kQ8}) {
+    for (int32_t span : {1, 7, 16, 50, 200}) {
+      for (int32_t window : {0, 5, 40}) {
+        check({dtype, 32, 2, 2, 16, sequences, window, 0.0f, false, 0, false, span, false});
+        check({dtype, 20, 1, 2, 16, sequences, window, 0.0f, false, 0, window == 0, span, true});
+      }
+    }
+  }
+  check({KvDType::kF32, 32, 1, 1, 16, {{0, 1100}}, 0, 0.0f, false, 0, false, 600, false}, false);
+  check({KvDType::kF32, 32, 1, 1, 16, {{0, 1100}}, 0, 0.0f, false, 0, true, 300, true}, false);
 }
 
 TEST_CASE("Attention over several splits does not depend on rows, threads or chunks") {

@@ -122,8 +122,9 @@ TEST_CASE("Activations agree with the reference over their whole range") {
   gate.push_back(0.0f);
   while (gate.size() < 40001) gate.push_back(0.5f);  // several tasks and a tail
   const std::vector<float> up = random_floats(gate.size(), 3);
-  for (Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu,
-                                Activation::kRelu2, Activation::kSigmoid, Activation::kTanh}) {
+  for (Activation activation :
+       {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu, Activation::kRelu2,
+        Activation::kSigmoid, Activation::kTanh, Activation::kGeluSigmoid}) {
     const auto run = [&](Backend& backend, size_t begin, size_t end) {
       std::vector<float> out(gate.begin() + static_cast<int64_t>(begin), gate.begin() + static_cast<int64_t>(end));
       GatedActivationParams p;

@@ -14,6 +14,7 @@ struct Case {
   int32_t first_position = 0;
   float attention_factor = 1.0f;
   bool norm_last = false, scaled = false;
+  int32_t num_axes = 1;
 };
 
 struct Stored {
@@ -34,7 +35,9 @@ Stored run(Backend& backend, const Case& c, int64_t begin, int64_t end, const st
   std::vector<int32_t> positions;
   std::vector<int64_t> slots;
   for (int64_t i = 0; i < c.tokens; ++i) {
-    positions.push_back(c.first_position + static_cast<int32_t>(i));
+    for (int32_t axis = 0; axis < c.num_axes; ++axis) {
+      positions.push_back(c.first_position + static_cast<int32_t>(i) * (axis + 1) + axis);
+    }
     slots.push_back((i * 7 + 3) % (2 * c.block_size));  // 7 and the slots share no factor
   }
   RopeStoreParams p;
@@ -51,7 +54,11 @@ Stored run(Backend& backend, const Case& c, int64_t begin, int64_t end, const st
   p.q_scale = c.scaled ? q_scale.data() + begin : nullptr;
   p.norm_eps = 1e-6f;
   p.norm_weight_offset = 1.0f;
-  p.positions = positions.data() + begin;
+  p.positions = positions.data() + begin * c.num_axes;
+  p.num_axes = c.num_axes;
+  std::vector<int32_t> axes;
+  for (int32_t i = 0; i < c.rotary_dim / 2; ++i) axes.push_back(i % c.num_axes);
+  p.axes = c.num_axes > 1 ? axes.data() : nullptr;
   p.inv_freq = c.rotary_dim == 0 ? nullptr : inv_freq.data();
   p.rotary_dim = c.rotary_dim;
   p.interleaved = c.interleaved;
@@ -134,6 +141,46 @@ TEST_CASE("Rotation and store agree with the reference") {
   check({KvDType::kF32, 64, 1, 1, 16, 64, 4, false, false, 1000000});
   check({KvDType::kF32, 64, 2, 4, 16, 32, 7, false, true, 10, 1.0f, true, false});
   check({KvDType::kF32, 64, 2, 4, 16, 64, 7, true, false, 10, 1.0f, false, true});
+  for (bool interleaved : {false, true}) {
+    for (int32_t axes : {2, 3}) {
+      check({KvDType::kF32, 16, 2, 4, 16, 16, 9, interleaved, true, 5, 1.0f, false, false, axes});
+      check({KvDType::kF16, 32, 1, 2, 16, 16, 9, interleaved, false, 500, 1.0f, false, false, axes});
+    }
+  }
+}
+
+TEST_CASE("Equal positions on every axis rotate as one position does") {
+  const auto backend = cpu_backend(available_isas().back(), 1);
+  std::vector<float> q[2], k[2];
+  for (int i = 0; i < 2; ++i) {
+    q[i] = random_floats(4 * 32, 1);
+    k[i] = random_floats(2 * 32, 2);
+    const std::vector<float> v = random_floats(2 * 32, 3);
+    std::vector<float> inv_freq;
+    for (int32_t d = 0; d < 16; ++d) inv_freq.push_back(std::pow(10000.0f, -static_cast<float>(d) / 16.0f));
+    std::vector<int32_t> axes;
+    for (int32_t d = 0; d < 16; ++d) axes.push_back(d % 3);
+    const int32_t positions[] = {77, 77, 77};
+    const int64_t slot = 0;
+    const KvLayout layout{KvDType::kF32, 2, 32, 16};
+    std::vector<std::byte> cache(layout.block_bytes());
+    RopeStoreParams p;
+    p.q = q[i].data();
+    p.k = k[i].data();
+    p.v = v.data();
+    p.num_tokens = 1;
+    p.num_heads = 4;
+    p.positions = positions;
+    p.num_axes = i == 0 ? 1 : 3;
+    p.axes = i == 0 ? nullptr : axes.data();
+    p.inv_freq = inv_freq.data();
+    p.rotary_dim = 32;
+    p.layout = layout;
+    p.cache = cache.data();
+    p.slots = &slot;
+    backend->rope_and_store_kv(p);
+  }
+  CHECK((same_bits(q[0], q[1]) && same_bits(k[0], k[1])));
 }
 
 TEST_CASE("Q8 keeps zeros, small, large and broken groups apart") {

@@ -46,6 +46,10 @@ struct Sigmoid {
   HEADRACE_INLINE V16 apply(V16 x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
 };
 
+struct GeluSigmoid {
+  HEADRACE_INLINE V16 apply(V16 x) { return div(x, add(set1(1.0f), exp(mul(set1(-1.702f), x)))); }
+};
+
 struct Tanh {
   HEADRACE_INLINE V16 apply(V16 x) { return tanh(x); }
 };
@@ -94,6 +98,7 @@ void gated_activation(const GatedRows& rows) {
     case 5: return clamped_swish(rows);
     case 6: return gate<Sigmoid>(rows);
     case 7: return gate<Tanh>(rows);
+    case 8: return gate<GeluSigmoid>(rows);
     default: return gate<Relu>(rows);
   }
 }

@@ -1,6 +1,7 @@
 // Model families: how each reads its parameters from a config.json or GGUF metadata, and names its weights.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "model/config_reader.h"
 #include "model/gguf_reader.h"
 #include "model/model_spec.h"
+#include "model/vision_spec.h"
 #include "model/weight_names.h"
 
 namespace headrace {
@@ -25,7 +27,13 @@ struct Family {
   Result<ModelSpec> (*from_gguf)(const GgufReader& gguf);
   WeightNaming (*hf_names)(const TensorFile& weights);
   WeightNaming (*gguf_names)();
+  // Of the encoder for images beside the decoder, which from_config reads; null: the family has none.
+  Result<VisionSpec> (*vision_from_config)(const ConfigReader& config, const ModelSpec& decoder) = nullptr;
+  WeightNaming (*vision_names)(const TensorFile& weights) = nullptr;
 };
+
+// The family of a model type in config.json, or null.
+const Family* find_family(std::string_view hf_model_type);
 
 extern const Family kLlamaFamily;
 extern const Family kMistralFamily;
@@ -79,7 +87,11 @@ extern const Family kGptNeoxFamily;
 extern const Family kGpt2Family;
 extern const Family kNemotronFamily;
 extern const Family kGemma3TextFamily;
-extern const Family kGemma3Family;  // the image-text wrapper's text part
+extern const Family kGemma3Family;  // with the encoder for images
+extern const Family kLlavaFamily;
+extern const Family kQwen25VlFamily;
+extern const Family kQwen3VlFamily;
+extern const Family kQwen35VlFamily;
 extern const Family kBertFamily;
 extern const Family kBertMlmFamily;
 extern const Family kBertScoreFamily;
@@ -98,6 +110,8 @@ extern const Family kModernBertScoreFamily;
 struct FamilyReading {
   ModelSpec spec;  // valid
   WeightNaming naming;
+  std::optional<VisionSpec> vision;  // likewise
+  WeightNaming vision_naming;
 };
 // kUnsupported for an unknown architecture.
 Result<FamilyReading> read_config(const nlohmann::json& config, const TensorFile& weights);
@@ -106,6 +120,8 @@ Result<FamilyReading> read_metadata(const GgufFile& file);
 struct ImportedModel {
   ModelSpec spec;
   std::vector<WeightEntry> weights;
+  std::optional<VisionSpec> vision;
+  std::vector<WeightEntry> vision_weights;
 };
 
 // The same with every tensor checked.

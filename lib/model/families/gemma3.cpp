@@ -1,4 +1,4 @@
-// Gemma 3, text: norms before and after each block, windowed layers with rotary positions of their own,
+// Gemma 3: norms before and after each block, windowed layers with rotary positions of their own,
 // embeddings scaled by sqrt(hidden_size). Reference: transformers models/gemma3. Norm weights are stored
 // minus one in safetensors, whole in GGUF.
 #include <cmath>
@@ -6,6 +6,7 @@
 #include "model/families/config_keys.h"
 #include "model/families/dense_decoder.h"
 #include "model/families/tensor_names.h"
+#include "model/families/vision.h"
 
 namespace headrace {
 
@@ -67,7 +68,7 @@ constexpr std::string_view kTextKeys[] = {"hidden_activation",       "query_pre_
                                           "final_logit_softcapping", "sliding_window",        "sliding_window_pattern",
                                           "_sliding_window_pattern", "layer_types",           "rope_local_base_freq",
                                           "attention_bias"};
-// Of images, which are not read here.
+// The tokens around an image are the prompt's own.
 constexpr std::string_view kWrapperKeys[] = {"text_config",       "vision_config",   "mm_tokens_per_image",
                                              "image_token_index", "boi_token_index", "eoi_token_index"};
 
@@ -122,7 +123,7 @@ Result<ModelSpec> gemma3_text_from_config(const ConfigReader& config, const Tens
   return spec;
 }
 
-// The text model of the image-text wrapper: what it computes when no image is given.
+// Rows of an image see on to its end, as far back as the layer's window reaches.
 Result<ModelSpec> gemma3_from_config(const ConfigReader& config, const TensorFile& weights) {
   if (!config.has("text_config")) return malformed(config.place_of("text_config"), "missing");
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kWrapperKeys));
@@ -136,6 +137,30 @@ Result<ModelSpec> gemma3_from_config(const ConfigReader& config, const TensorFil
       return malformed(config.place_of("eos_token_id"), "{} is outside the vocabulary", id);
     spec.eos_token_ids.push_back(static_cast<int32_t>(id));
   }
+  for (LayerSpec& layer : spec.layers) gqa(layer).spans = SpanKind::kSeen;
+  return spec;
+}
+
+// SigLIP's patches, averaged over squares, through a norm and one matrix.
+Result<VisionSpec> gemma3_vision(const ConfigReader& config, const ModelSpec& decoder) {
+  HEADRACE_ASSIGN_OR_RETURN(const ConfigReader vision, config.object("vision_config"));
+  HEADRACE_RETURN_IF_ERROR(vision.only("model_type", "siglip_vision_model"));
+  HEADRACE_ASSIGN_OR_RETURN(VisionSpec spec, read_plane_encoder(vision, {224, 16, "gelu_pytorch_tanh", 1e-6}, {}));
+  spec.encoder.architecture = "siglip_vision";
+  spec.patch_bias = true;
+  spec.out_size = decoder.hidden_size;
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t tokens, config.integer_or("mm_tokens_per_image", 1, 1 << 20, 256));
+  const auto side = static_cast<int32_t>(std::lround(std::sqrt(static_cast<double>(tokens))));
+  const int32_t patches = spec.image_size / spec.patch_size;
+  if (side * side != tokens || patches % side != 0) {
+    return malformed(config.place_of("mm_tokens_per_image"), "{} rows for {} x {} patches", tokens, patches, patches);
+  }
+  spec.projector.pool = patches / side;
+  spec.projector.norm_place = ProjectorNorm::kOfJoined;
+  spec.projector.norm_eps = spec.encoder.norm_eps;
+  spec.projector.norm_weight_offset = 1.0f;
+  HEADRACE_ASSIGN_OR_RETURN(spec.image_token_id,
+                            read_token_id(config, {"image_token_index", "image_token_id"}, decoder, 262144));
   return spec;
 }
 
@@ -214,6 +239,29 @@ WeightNaming wrapped_names(const TensorFile& weights) {
   return {"language_model.model.layers.", kLayer, kWrappedTop, kVision, kTiedHead};
 }
 
+constexpr NamePair kVisionTop[] = {
+    {"patch", "vision_tower.vision_model.embeddings.patch_embedding"},
+    {"patch", "model.vision_tower.vision_model.embeddings.patch_embedding"},
+    {"patch", "model.vision_tower.embeddings.patch_embedding"},
+    {"patch", "vision_tower.embeddings.patch_embedding"},
+    {"positions", "vision_tower.vision_model.embeddings.position_embedding"},
+    {"positions", "model.vision_tower.vision_model.embeddings.position_embedding"},
+    {"positions", "model.vision_tower.embeddings.position_embedding"},
+    {"positions", "vision_tower.embeddings.position_embedding"},
+    {"final_norm", "vision_tower.vision_model.post_layernorm"},
+    {"final_norm", "model.vision_tower.vision_model.post_layernorm"},
+    {"final_norm", "model.vision_tower.post_layernorm"},
+    {"final_norm", "vision_tower.post_layernorm"},
+    {"projector.norm", "multi_modal_projector.mm_soft_emb_norm"},
+    {"projector.norm", "model.multi_modal_projector.mm_soft_emb_norm"},
+    {"projector.linear_1.weight", "multi_modal_projector.mm_input_projection_weight", TensorForm::kTransposed},
+    {"projector.linear_1.weight", "model.multi_modal_projector.mm_input_projection_weight", TensorForm::kTransposed},
+};
+
+WeightNaming vision_names(const TensorFile& weights) {
+  return {plane_layer_prefix(weights), kPlaneEncoderLayer, kVisionTop, {}, {}, /*more_layers=*/false, kVision};
+}
+
 }  // namespace
 
 WeightNaming gemma_hf_names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kTiedHead}; }
@@ -221,7 +269,10 @@ WeightNaming gemma_hf_names(const TensorFile&) { return {"model.layers.", kLayer
 const Family kGemma3TextFamily = {"gemma3",       "Gemma3ForCausalLM",     "gemma3_text",
                                   "gemma3",       gemma3_text_from_config, gemma3_from_gguf,
                                   gemma_hf_names, dense_gguf_names};
-const Family kGemma3Family = {
-    "gemma3", "Gemma3ForConditionalGeneration", "gemma3", "", gemma3_from_config, nullptr, wrapped_names, nullptr};
+const Family kGemma3Family = {"gemma3",           "Gemma3ForConditionalGeneration",
+                              "gemma3",           "",
+                              gemma3_from_config, nullptr,
+                              wrapped_names,      nullptr,
+                              gemma3_vision,      vision_names};
 
 }  // namespace headrace

@@ -6,39 +6,30 @@ namespace headrace {
 
 namespace {
 
-constexpr const Family* kFamilies[] = {&kLlamaFamily,         &kMistralFamily,
-                                       &kQwen2Family,         &kQwen3Family,
-                                       &kPhi3Family,          &kGemma2Family,
-                                       &kOlmo2Family,         &kOlmo3Family,
-                                       &kGraniteFamily,       &kGlm4Family,
-                                       &kSmolLm3Family,       &kCohereFamily,
-                                       &kCohere2Family,       &kExaone4Family,
-                                       &kStarcoder2Family,    &kStableLmFamily,
-                                       &kSeedOssFamily,       &kArceeFamily,
-                                       &kHunyuanFamily,       &kMinistral3Family,
-                                       &kPhiFamily,           &kGptNeoxFamily,
-                                       &kGpt2Family,          &kNemotronFamily,
-                                       &kGemma3TextFamily,    &kGemma3Family,
-                                       &kMixtralFamily,       &kQwen2MoeFamily,
-                                       &kQwen3MoeFamily,      &kGptOssFamily,
-                                       &kErnie45MoeFamily,    &kHyV3Family,
-                                       &kDeepseekV2Family,    &kDeepseekV3Family,
-                                       &kGlm4MoeLiteFamily,   &kGlm4MoeFamily,
-                                       &kMiniMaxM2Family,     &kLlama4Family,
-                                       &kMimoV2FlashFamily,   &kLfm2Family,
-                                       &kMambaFamily,         &kMamba2Family,
-                                       &kFalconH1Family,      &kQwen35Family,
-                                       &kQwen3NextFamily,     &kQwen35MoeFamily,
-                                       &kLfm2MoeFamily,       &kOlmoHybridFamily,
-                                       &kGraniteHybridFamily, &kNemotronHFamily,
-                                       &kNemotronHMoeFamily,  &kKimiLinearFamily,
-                                       &kMiniMaxFamily,       &kBertFamily,
-                                       &kBertMlmFamily,       &kBertScoreFamily,
-                                       &kRobertaFamily,       &kRobertaMlmFamily,
-                                       &kRobertaScoreFamily,  &kXlmRobertaFamily,
-                                       &kXlmRobertaMlmFamily, &kXlmRobertaScoreFamily,
-                                       &kNomicBertFamily,     &kModernBertFamily,
-                                       &kModernBertMlmFamily, &kModernBertScoreFamily};
+constexpr const Family* kFamilies[] = {&kLlamaFamily,          &kMistralFamily,       &kQwen2Family,
+                                       &kQwen3Family,          &kPhi3Family,          &kGemma2Family,
+                                       &kOlmo2Family,          &kOlmo3Family,         &kGraniteFamily,
+                                       &kGlm4Family,           &kSmolLm3Family,       &kCohereFamily,
+                                       &kCohere2Family,        &kExaone4Family,       &kStarcoder2Family,
+                                       &kStableLmFamily,       &kSeedOssFamily,       &kArceeFamily,
+                                       &kHunyuanFamily,        &kMinistral3Family,    &kPhiFamily,
+                                       &kGptNeoxFamily,        &kGpt2Family,          &kNemotronFamily,
+                                       &kGemma3TextFamily,     &kGemma3Family,        &kMixtralFamily,
+                                       &kQwen2MoeFamily,       &kQwen3MoeFamily,      &kGptOssFamily,
+                                       &kErnie45MoeFamily,     &kHyV3Family,          &kDeepseekV2Family,
+                                       &kDeepseekV3Family,     &kGlm4MoeLiteFamily,   &kGlm4MoeFamily,
+                                       &kMiniMaxM2Family,      &kLlama4Family,        &kMimoV2FlashFamily,
+                                       &kLfm2Family,           &kMambaFamily,         &kMamba2Family,
+                                       &kFalconH1Family,       &kQwen35Family,        &kQwen3NextFamily,
+                                       &kQwen35MoeFamily,      &kLfm2MoeFamily,       &kOlmoHybridFamily,
+                                       &kGraniteHybridFamily,  &kNemotronHFamily,     &kNemotronHMoeFamily,
+                                       &kKimiLinearFamily,     &kMiniMaxFamily,       &kLlavaFamily,
+                                       &kQwen25VlFamily,       &kQwen3VlFamily,       &kQwen35VlFamily,
+                                       &kBertFamily,           &kBertMlmFamily,       &kBertScoreFamily,
+                                       &kRobertaFamily,        &kRobertaMlmFamily,    &kRobertaScoreFamily,
+                                       &kXlmRobertaFamily,     &kXlmRobertaMlmFamily, &kXlmRobertaScoreFamily,
+                                       &kNomicBertFamily,      &kModernBertFamily,    &kModernBertMlmFamily,
+                                       &kModernBertScoreFamily};
 
 std::string known_names(std::string_view Family::*field) {
   std::string out;
@@ -83,6 +74,11 @@ Result<const Family*> find_by_gguf(const GgufFile& file) {
 
 }  // namespace
 
+const Family* find_family(std::string_view hf_model_type) {
+  const auto found = std::ranges::find(kFamilies, hf_model_type, &Family::hf_model_type);
+  return found == std::end(kFamilies) ? nullptr : *found;
+}
+
 Result<FamilyReading> read_config(const nlohmann::json& config, const TensorFile& weights) {
   if (!config.is_object()) return malformed("config.json", "missing, or not an object");
   const ConfigReader reader(config, "");
@@ -92,7 +88,11 @@ Result<FamilyReading> read_config(const nlohmann::json& config, const TensorFile
     HEADRACE_RETURN_IF_ERROR(reader.only("quantization_config", nullptr));
     HEADRACE_ASSIGN_OR_RETURN(out.spec, family->from_config(reader, weights));
     out.naming = family->hf_names(weights);
-    return validate_spec(out.spec);
+    HEADRACE_RETURN_IF_ERROR(validate_spec(out.spec));
+    if (family->vision_from_config == nullptr) return {};
+    HEADRACE_ASSIGN_OR_RETURN(out.vision, family->vision_from_config(reader, out.spec));
+    out.vision_naming = family->vision_names(weights);
+    return validate_vision(*out.vision);
   };
   if (const Status status = read(); !status.ok()) return status.within("config.json");
   return out;
@@ -110,8 +110,17 @@ Result<FamilyReading> read_metadata(const GgufFile& file) {
 namespace {
 
 Result<ImportedModel> with_weights(FamilyReading reading, const TensorFile& file) {
-  HEADRACE_ASSIGN_OR_RETURN(auto weights, resolve_weights(reading.spec, reading.naming, file));
-  return ImportedModel{std::move(reading.spec), std::move(weights)};
+  ImportedModel out;
+  HEADRACE_ASSIGN_OR_RETURN(out.weights, resolve_weights(reading.spec, reading.naming, file));
+  if (reading.vision) {
+    const ModelSpec& encoder = reading.vision->encoder;
+    HEADRACE_ASSIGN_OR_RETURN(out.vision_weights,
+                              resolve_weights(list_vision_weights(*reading.vision), encoder.layers.size(),
+                                              encoder.architecture, reading.vision_naming, file));
+  }
+  out.spec = std::move(reading.spec);
+  out.vision = std::move(reading.vision);
+  return out;
 }
 
 }  // namespace

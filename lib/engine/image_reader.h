@@ -1,0 +1,40 @@
+// What the engine needs of a model that reads images.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/status.h"
+#include "media/image_processor.h"
+#include "model/prompt_images.h"
+
+namespace headrace::engine {
+
+// An image as a request holds it: its pixel values as the model's encoder takes them. Immutable.
+struct RequestImage {
+  std::vector<float> pixels;
+  ImageGrid grid;
+  Hash128 content;  // of pixels and sizes: what cached keys and values of its rows depend on
+};
+
+// Thread rule: encode may be called from any thread; calls take turns with the model's forward passes.
+class ImageReader {
+ public:
+  virtual ~ImageReader() = default;
+  virtual const VisionSpec& vision() const = 0;
+  virtual const ModelSpec& decoder() const = 0;
+  virtual const Result<ImageProcessorSpec>& processor() const = 0;
+  // As VisionEncoder::encode.
+  virtual Status encode(const RequestImage& image, std::vector<float>& rows) = 0;
+};
+
+// pixels, height and width as image_grid() has them; kInvalidArgument ("image") where they do not fit the model, or values
+// are not finite.
+Result<std::shared_ptr<const RequestImage>> make_request_image(const ImageReader& reader, std::span<const float> pixels,
+                                                               int64_t height, int64_t width);
+// The same from bytes, as the model's files have them processed; the reason where they cannot be.
+Result<std::shared_ptr<const RequestImage>> make_request_image(const ImageReader& reader, const RgbImage& image);
+
+}  // namespace headrace::engine
