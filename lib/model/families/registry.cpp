@@ -1,3 +1,5 @@
+#include "model/families/registry.h"
+
 #include <algorithm>
 
 #include "model/families/family.h"
@@ -82,6 +84,8 @@ Result<const Family*> find_by_gguf(const GgufFile& file) {
 }
 
 }  // namespace
+
+std::span<const Family* const> all_families() { return kFamilies; }
 
 Result<ImportedModel> import_config(const nlohmann::json& config, const TensorFile& weights) {
   if (!config.is_object()) return malformed("config.json", "missing, or not an object");
