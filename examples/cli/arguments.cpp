@@ -39,8 +39,7 @@ void print_warning(void*, int32_t level, const char*, const char* line) {
 
 }  // namespace
 
-void ModelArguments::add_to(CLI::App& command) {
-  command.add_option("-m,--model", path, "GGUF file, safetensors file, Hugging Face folder or graft")->required();
+void SettingArguments::add_to(CLI::App& command) {
   command.add_option("-t,--threads", threads, "threads (0, the default: all processors this process may use)")
       ->transform(within(0, INT32_MAX));
   command.add_option("--isa", isa, "instruction set: auto, baseline, avx2, avx_vnni, avx512_vnni, neon, neon_dotprod");
@@ -48,7 +47,7 @@ void ModelArguments::add_to(CLI::App& command) {
   command.add_option("--set", settings, "further setting as key=value (docs/c-abi.md lists them)")->take_all();
 }
 
-headrace::Options ModelArguments::options(std::initializer_list<std::string_view> own) const {
+headrace::Options SettingArguments::options(std::initializer_list<std::string_view> own) const {
   headrace::Options options;
   options.set_log(print_warning, nullptr);
   if (threads > 0) options.set("engine.threads", std::to_string(threads));
@@ -64,6 +63,11 @@ headrace::Options ModelArguments::options(std::initializer_list<std::string_view
     options.set(key, setting.substr(equals + 1));
   }
   return options;
+}
+
+void ModelArguments::add_to(CLI::App& command) {
+  command.add_option("-m,--model", path, "GGUF file, safetensors file, Hugging Face folder or graft")->required();
+  SettingArguments::add_to(command);
 }
 
 headrace::Model ModelArguments::load(const headrace::Options& options) const {

@@ -12,9 +12,8 @@
 
 namespace cli {
 
-// -m and the settings of a loaded model.
-struct ModelArguments {
-  std::string path;
+// The settings that models are loaded with.
+struct SettingArguments {
   int threads = 0;
   std::string isa, kv_dtype;
   std::vector<std::string> settings;  // "key=value"
@@ -22,6 +21,13 @@ struct ModelArguments {
   void add_to(CLI::App& command);
   // Throws headrace::Error for a bad setting, and for one of the keys in `own`, which the command sets itself.
   headrace::Options options(std::initializer_list<std::string_view> own = {}) const;
+};
+
+// -m and the settings of a loaded model.
+struct ModelArguments : SettingArguments {
+  std::string path;
+
+  void add_to(CLI::App& command);
   // Loads with a progress bar on a terminal's standard error.
   headrace::Model load(const headrace::Options& options) const;
   headrace::Model load() const { return load(options()); }

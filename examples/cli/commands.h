@@ -15,5 +15,6 @@ void add_embed(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_tune(CLI::App& app);
+void add_conformance(CLI::App& app);
 
 }  // namespace cli

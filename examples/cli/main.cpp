@@ -48,6 +48,7 @@ int main(int argc, char** argv) {
   cli::add_eval(app);
   cli::add_bench(app);
   cli::add_tune(app);
+  cli::add_conformance(app);
   try {
     try {
       app.parse(argc, argv);

@@ -70,7 +70,7 @@ HEADRACE_API const char* headrace_status_get_name(headrace_status status);
 HEADRACE_API uint32_t headrace_abi_version(void);
 /* [any] "0.1.0". Static. */
 HEADRACE_API const char* headrace_version(void);
-/* [any] JSON: {"version", "abi_version", "isas": [available instruction sets, weakest first], "processors"}. */
+/* [any] JSON: {"version", "abi_version", "isas", "processors", "architectures"}; keys as in docs/c-abi.md. */
 HEADRACE_API headrace_status headrace_system_describe(char* buffer, size_t capacity, size_t* needed, headrace_error** error);
 
 /* ---- Options ---------------------------------------------------------------------------------------------------- */

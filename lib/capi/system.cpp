@@ -1,9 +1,29 @@
 #include "base/cpu_features.h"
 #include "capi/guard.h"
 #include "formats/json_writer.h"
+#include "model/families/family.h"
+#include "model/families/registry.h"
 
 using namespace headrace;
 using namespace headrace::capi;
+
+namespace {
+
+void write_architectures(JsonWriter& out) {
+  out.key("architectures");
+  out.begin_array();
+  for (const Family* family : all_families()) {
+    out.begin_object();
+    out.member("name", family->name);
+    out.member("model_type", family->hf_model_type);
+    out.member("class", family->hf_architecture);
+    out.member("gguf", family->gguf_architecture);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -22,6 +42,7 @@ headrace_status headrace_system_describe(char* buffer, size_t capacity, size_t* 
     for (const Isa isa : available_isas()) out.value(isa_name(isa));
     out.end_array();
     out.member("processors", usable_processors());
+    write_architectures(out);
     out.end_object();
     return copy_text(out.text(), buffer, capacity, needed);
   });

@@ -170,7 +170,7 @@ inline double max_difference(const std::vector<float>& a, const std::vector<floa
   double worst = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     const double difference = std::abs(static_cast<double>(a[i]) - b[i]);
-    if (!(difference <= worst)) worst = difference;  // NaN wins
+    if (!std::isnan(worst) && !(difference <= worst)) worst = difference;  // NaN wins
   }
   return worst;
 }

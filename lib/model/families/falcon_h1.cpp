@@ -48,6 +48,10 @@ Result<Mamba2> read_mamba(const ConfigReader& config) {
   mamba.kernel = static_cast<int32_t>(kernel);
   HEADRACE_ASSIGN_OR_RETURN(mamba.conv_bias, config.boolean_or("mamba_conv_bias", true));
   HEADRACE_ASSIGN_OR_RETURN(mamba.bias, config.boolean_or("mamba_proj_bias", false));
+  HEADRACE_ASSIGN_OR_RETURN(const bool output_bias, config.boolean_or("projectors_bias", false));
+  if (mamba.bias != output_bias) {
+    return unsupported(config.place_of("projectors_bias"), "a bias of one of Mamba's projections alone is not built");
+  }
   HEADRACE_ASSIGN_OR_RETURN(mamba.gated_norm, config.boolean_or("mamba_rms_norm", false));
   HEADRACE_ASSIGN_OR_RETURN(mamba.norm_first, config.boolean_or("mamba_norm_before_gate", true));
   HEADRACE_RETURN_IF_ERROR(read_step_limits(config, mamba));
@@ -88,7 +92,6 @@ Result<ModelSpec> falcon_h1_from_config(const ConfigReader& config, const Tensor
   HEADRACE_RETURN_IF_ERROR(config.only("hidden_act", "silu"));
   HEADRACE_RETURN_IF_ERROR(config.only("attention_bias", false));
   HEADRACE_RETURN_IF_ERROR(config.only("mlp_bias", false));
-  HEADRACE_RETURN_IF_ERROR(config.only("projectors_bias", false));
   HEADRACE_ASSIGN_OR_RETURN(const RopeSpec rope, read_rotation(config, spec, 10000.0));
   HEADRACE_ASSIGN_OR_RETURN(spec.embedding_scale, factor(config, "embedding_multiplier"));
   HEADRACE_ASSIGN_OR_RETURN(spec.head.logit_scale, factor(config, "lm_head_multiplier"));

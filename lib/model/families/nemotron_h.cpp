@@ -27,10 +27,8 @@ constexpr std::string_view kOwnKeys[] = {
 
 Status refuse_other_values(const ConfigReader& config, int64_t head_dim) {
   const std::pair<const char*, nlohmann::json> kOnly[] = {
-      {"attention_bias", false},    {"attention_head_dim", head_dim},
-      {"mamba_hidden_act", "silu"}, {"mamba_proj_bias", false},
-      {"mlp_bias", false},          {"moe_latent_size", nullptr},
-      {"sliding_window", nullptr},
+      {"attention_bias", false},  {"attention_head_dim", head_dim}, {"mamba_hidden_act", "silu"},
+      {"mamba_proj_bias", false}, {"moe_latent_size", nullptr},     {"sliding_window", nullptr},
   };
   for (const auto& [key, value] : kOnly) HEADRACE_RETURN_IF_ERROR(config.only(key, value));
   return {};
@@ -94,6 +92,7 @@ Status read_feed_forwards(const ConfigReader& config, Blocks& blocks) {
   blocks.dense.intermediate_size = static_cast<int32_t>(width);
   blocks.dense.gated = false;
   blocks.dense.activation = activation;
+  HEADRACE_ASSIGN_OR_RETURN(blocks.dense.bias, config.boolean_or("mlp_bias", false));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t shared,
                             config.integer_or("moe_shared_expert_intermediate_size", 1, 1 << 22, 7688));
   HEADRACE_ASSIGN_OR_RETURN(blocks.experts, read_grouped_experts(config, {8, 2, 7688, 1}));
@@ -111,6 +110,8 @@ Status set_block(const ConfigReader& config, const std::string& name, const Bloc
   } else if (name == "mlp") {
     layer.feed_forward = blocks.dense;
   } else if (name == "moe") {
+    // Of these the shared feed-forward alone would have one.
+    HEADRACE_RETURN_IF_ERROR(config.only("mlp_bias", false));
     layer.feed_forward = blocks.experts;
   } else {
     return unsupported(config.place_of("layers_block_type"), "unknown block '{}'", name);

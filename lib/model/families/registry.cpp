@@ -1,3 +1,5 @@
+#include "model/families/registry.h"
+
 #include <algorithm>
 
 #include "model/families/family.h"
@@ -73,6 +75,8 @@ Result<const Family*> find_by_gguf(const GgufFile& file) {
 }
 
 }  // namespace
+
+std::span<const Family* const> all_families() { return kFamilies; }
 
 const Family* find_family(std::string_view hf_model_type) {
   const auto found = std::ranges::find(kFamilies, hf_model_type, &Family::hf_model_type);

@@ -1,0 +1,431 @@
+#include "conformance_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <set>
+
+namespace cli {
+
+const std::initializer_list<std::string_view> kConformanceSettings = {
+    "kv.max_tokens",    "kv.prefix_index",       "kv.snapshot_interval",
+    "embedder.pooling", "embedder.normalize",    "embedder.max_num_batched_tokens",
+    "engine.threads",   "session.prefill_chunk", "scheduler.max_num_batched_tokens"};
+
+namespace {
+
+using Tokens = std::vector<int32_t>;
+using Rows = std::vector<float>;
+
+std::string shown(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2e", value);
+  return text;
+}
+
+// All that a request gives.
+struct Output {
+  Tokens tokens, top_tokens;
+  Rows logprobs, top_logprobs;
+  int64_t cached_tokens = 0;
+
+  bool same_bits(const Output& other) const {
+    return tokens == other.tokens && top_tokens == other.top_tokens && logprobs == other.logprobs &&
+           top_logprobs == other.top_logprobs;
+  }
+};
+
+class Run {
+ public:
+  Run(const GoldenFolder& golden, const std::string& model_path, const SettingArguments& settings,
+      ConformanceResult& result)
+      : golden_(golden), model_path_(model_path), settings_(settings), result_(result) {}
+
+  void all() {
+    const auto begin = std::chrono::steady_clock::now();
+    attempt("", [&] { check_cases(); });
+    result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+ private:
+  // ---- What is run -------------------------------------------------------------------------------------------------
+
+  headrace::Options options() const {
+    headrace::Options options = settings_.options(kConformanceSettings);
+    if (settings_.kv_dtype.empty()) options.set("kv.dtype", "f32");
+    return options;
+  }
+
+  headrace::Model load(int threads) const {
+    headrace::Options options = this->options();
+    if (threads > 0) options.set("engine.threads", std::to_string(threads));
+    return headrace::Model::load(model_path_, options);
+  }
+
+  void check_cases() {
+    model_.emplace(load(settings_.threads));
+    std::string longest;
+    for (const std::string& name : golden_.cases()) {
+      if (!takes_inputs_of(name)) continue;
+      result_.cases.push_back({name, golden_.ids(name + ".input_ids").size(), {}, 0, 0});
+      const bool computed = attempt(
+          name, [&] { generates(name) ? check_decoder(result_.cases.back()) : check_encoder(result_.cases.back()); });
+      if (computed) longest = name;
+    }
+    if (result_.cases.empty() && result_.not_supported.empty()) fail("golden.safetensors holds no input_ids");
+    if (!longest.empty()) attempt(longest, [&] { check_threads(longest); });
+  }
+
+  // Whether the reference went on from the prompt, rather than reading it as a whole.
+  bool generates(const std::string& name) const { return golden_.has(name + ".greedy"); }
+
+  // Inputs beside tokens are not the library's to take yet; what is left out is said.
+  bool takes_inputs_of(const std::string& name) {
+    static const std::set<std::string> known = {"input_ids",      "logits",        "hidden", "layers",
+                                                "greedy",         "greedy_margin", "pooler", "logits_bf16_compute",
+                                                "mean_embedding", "cls_embedding"};
+    std::vector<std::string> parts = golden_.parts(name);
+    for (const std::string& part : golden_.parts("")) parts.push_back(part);
+    for (const std::string& part : parts) {
+      if (known.contains(part)) continue;
+      if (part == "token_type_ids") {
+        const Tokens types = golden_.ids(name + "." + part);
+        if (std::all_of(types.begin(), types.end(), [](int32_t type) { return type == 0; })) continue;
+      }
+      result_.not_supported += (result_.not_supported.empty() ? "" : "; ") + name + " needs " + part;
+      return false;
+    }
+    return true;
+  }
+
+  // ---- Decoders ----------------------------------------------------------------------------------------------------
+
+  void check_decoder(CaseResult& result) {
+    const Tokens ids = golden_.ids(result.name + ".input_ids");
+    const Rows whole = evaluate(*model_, ids, ids.size());
+    check_logits(result, whole, ids.size());
+    if (golden_.has(result.name + ".hidden")) {
+      check_rows(result.name + ".hidden", embed(*model_, "none", false, {ids}, ids.size()));
+    }
+    check_greedy(result, ids);
+    check_chunks(result.name, ids, whole);
+    check_rewound(result.name, ids);
+    check_prefix_index(result.name, ids);
+    check_batch(result.name, ids);
+  }
+
+  int64_t new_tokens(const Tokens& ids, size_t wanted) const {
+    const int64_t room = model_->info().max_position_embeddings - static_cast<int64_t>(ids.size());
+    return std::clamp<int64_t>(room, 0, static_cast<int64_t>(wanted));
+  }
+
+  // For a cache of this many tokens and no more: some models rotate by what their cache lets a sequence grow to.
+  headrace::Options cache_options(int64_t tokens) const {
+    headrace::Options options = this->options();
+    options.set("kv.max_tokens", std::to_string(tokens))
+        .set("kv.prefix_index", "false")
+        .set("kv.snapshot_interval", "32");
+    return options;
+  }
+
+  int64_t cache_tokens(const std::string& name, const Tokens& ids) const {
+    const size_t greedy = golden_.has(name + ".greedy") ? golden_.ids(name + ".greedy").size() : 0;
+    return static_cast<int64_t>(ids.size()) + new_tokens(ids, greedy);
+  }
+
+  // Logits [tokens, vocab_size], computed in pieces of `chunk` tokens.
+  Rows evaluate(const headrace::Model& model, const Tokens& ids, size_t chunk) const {
+    headrace::Session session(model, cache_options(static_cast<int64_t>(ids.size())));
+    return evaluate(session, ids, 0, chunk);
+  }
+
+  Rows evaluate(headrace::Session& session, const Tokens& ids, size_t begin, size_t chunk) const {
+    const size_t vocab_size = static_cast<size_t>(model_->info().vocab_size);
+    Rows logits((ids.size() - begin) * vocab_size);
+    for (size_t at = begin; at < ids.size(); at += chunk) {
+      const size_t count = std::min(chunk, ids.size() - at);
+      session.evaluate(ids.data() + at, count, logits.data() + (at - begin) * vocab_size, count * vocab_size);
+    }
+    return logits;
+  }
+
+  headrace::Request request(const Tokens& ids, int64_t length, bool prompt_logprobs) const {
+    headrace::Sampling sampling;
+    sampling.num_logprobs = std::min(128, model_->info().vocab_size);
+    if (prompt_logprobs) sampling.num_prompt_logprobs = sampling.num_logprobs;
+    headrace::Request request(*model_);
+    request.add_tokens(ids).set_sampling(sampling).set_length(0, length).set_ignore_eos(true);
+    return request;
+  }
+
+  // Runs requests side by side.
+  static std::vector<Output> generate(headrace::Scheduler& scheduler,
+                                      const std::vector<const headrace::Request*>& requests) {
+    std::vector<Output> outputs(requests.size());
+    std::vector<uint64_t> ids;
+    for (const headrace::Request* request : requests) ids.push_back(scheduler.submit(*request));
+    for (size_t running = requests.size(); running > 0;) {
+      scheduler.step();
+      while (const std::optional<headrace::Event> event = scheduler.next_event()) {
+        if (event->type() == headrace::EventType::kFailed) throw event->error();
+        Output& output =
+            outputs[static_cast<size_t>(std::find(ids.begin(), ids.end(), event->request_id()) - ids.begin())];
+        const Tokens tokens = event->tokens();
+        const std::vector<float> logprobs = event->logprobs();
+        output.logprobs.insert(output.logprobs.end(), logprobs.begin(), logprobs.end());
+        const bool is_prompt = event->type() == headrace::EventType::kPrompt;
+        if (!is_prompt) output.tokens.insert(output.tokens.end(), tokens.begin(), tokens.end());
+        for (size_t i = is_prompt ? 1 : 0; i < tokens.size(); ++i) {  // nothing comes before the first of a prompt
+          for (const auto& [token, logprob] : event->top_logprobs(i)) {
+            output.top_tokens.push_back(token);
+            output.top_logprobs.push_back(logprob);
+          }
+        }
+        if (event->type() == headrace::EventType::kFinished) output.cached_tokens = event->usage().cached_tokens;
+        if (event->is_last()) --running;
+      }
+    }
+    return outputs;
+  }
+
+  static Output generate(headrace::Scheduler& scheduler, const headrace::Request& request) {
+    return generate(scheduler, std::vector<const headrace::Request*>{&request}).front();
+  }
+
+  void check_greedy(CaseResult& result, const Tokens& ids) {
+    const Tokens expected = golden_.ids(result.name + ".greedy");
+    const Rows margins = golden_.floats(result.name + ".greedy_margin");
+    const int64_t length = new_tokens(ids, expected.size());
+    if (length == 0) return;
+    headrace::Scheduler scheduler(*model_, cache_options(cache_tokens(result.name, ids)));
+    const Tokens tokens = generate(scheduler, request(ids, length, false)).tokens;
+    const size_t most =
+        golden_.stable_greedy_tokens(result.name, std::min({tokens.size(), expected.size(), margins.size()}));
+    for (size_t i = 0; i < most && margins[i] >= kClearMargin; ++i) {
+      ++result.greedy_compared;
+      if (tokens[i] != expected[i]) {
+        fail(result.name + ": greedy token " + std::to_string(i) + " is " + std::to_string(tokens[i]) + ", not " +
+             std::to_string(expected[i]));
+        return;
+      }
+      ++result.greedy_equal;
+    }
+  }
+
+  // ---- Equal bits --------------------------------------------------------------------------------------------------
+
+  void require_same_bits(const std::string& kind, const std::string& name, bool same) {
+    const auto found = std::find_if(result_.same_bits.begin(), result_.same_bits.end(),
+                                    [&](const auto& pair) { return pair.first == kind; });
+    if (found == result_.same_bits.end()) {
+      result_.same_bits.emplace_back(kind, same);
+    } else {
+      found->second = found->second && same;
+    }
+    if (!same) fail(name + ": other bits with other " + kind);
+  }
+
+  void check_chunks(const std::string& name, const Tokens& ids, const Rows& whole) {
+    for (const size_t chunk : {1, 7, 64}) {
+      require_same_bits("chunks", name, chunk >= ids.size() || evaluate(*model_, ids, chunk) == whole);
+    }
+  }
+
+  // A session that goes back and on again, and another that goes on from its past.
+  void check_rewound(const std::string& name, const Tokens& ids) {
+    headrace::Session session(*model_, cache_options(2 * static_cast<int64_t>(ids.size()) + 32));
+    const Rows first = evaluate(session, ids, 0, ids.size());
+    const size_t kept = ids.size() / 2;
+    const size_t vocab_size = static_cast<size_t>(model_->info().vocab_size);
+    const Rows tail(first.begin() + static_cast<std::ptrdiff_t>(kept * vocab_size), first.end());
+    session.rewind(kept);
+    headrace::Session forked = session.fork();
+    const bool same = evaluate(session, ids, kept, ids.size()) == tail && evaluate(forked, ids, kept, 5) == tail;
+    require_same_bits("cache", name, same);
+  }
+
+  void check_prefix_index(const std::string& name, const Tokens& ids) {
+    const int64_t length = new_tokens(ids, 8);
+    if (length == 0) return;
+    headrace::Options options = cache_options(static_cast<int64_t>(ids.size()) + length);
+    options.set("kv.prefix_index", "true");
+    headrace::Scheduler scheduler(*model_, options);
+    const Output cold = generate(scheduler, request(ids, length, false));
+    const Output warm = generate(scheduler, request(ids, length, false));
+    require_same_bits("cache", name, cold.same_bits(warm) && cold.cached_tokens == 0);
+    if (warm.cached_tokens == 0 && ids.size() > 64) fail(name + ": its prefix was not found in the index");
+  }
+
+  // Beside its reverse and its second half, in steps that cut all three.
+  void check_batch(const std::string& name, const Tokens& ids) {
+    const int64_t length = new_tokens(ids, 8);
+    if (length == 0) return;
+    headrace::Options options = cache_options(3 * (static_cast<int64_t>(ids.size()) + length + 16));
+    headrace::Scheduler alone(*model_, options);
+    options.set("scheduler.max_num_batched_tokens", "24");
+    headrace::Scheduler shared(*model_, options);
+    const std::vector<headrace::Request> requests = [&] {
+      std::vector<headrace::Request> out;
+      out.push_back(request(Tokens(ids.rbegin(), ids.rend()), length, true));
+      out.push_back(request(ids, length, true));
+      out.push_back(
+          request(Tokens(ids.begin() + static_cast<std::ptrdiff_t>(ids.size() / 2), ids.end()), length, true));
+      return out;
+    }();
+    const std::vector<Output> outputs = generate(shared, {&requests[0], &requests[1], &requests[2]});
+    bool same = true;
+    for (size_t i = 0; i < requests.size(); ++i) same = same && generate(alone, requests[i]).same_bits(outputs[i]);
+    require_same_bits("batch", name, same);
+  }
+
+  // The whole model once more, with another number of threads.
+  void check_threads(const std::string& name) {
+    const Tokens ids = golden_.ids(name + ".input_ids");
+    const auto rows = [&](const headrace::Model& model) {
+      return generates(name) ? evaluate(model, ids, ids.size()) : embed(model, "none", false, {ids}, ids.size());
+    };
+    const Rows expected = rows(*model_);
+    const headrace::Model other = load(model_->info().num_threads == 1 ? 3 : 1);
+    require_same_bits("threads", name, rows(other) == expected);
+  }
+
+  // ---- Encoders ----------------------------------------------------------------------------------------------------
+
+  Rows embed(const headrace::Model& model, const std::string& pooling, bool normalize, const std::vector<Tokens>& texts,
+             size_t step_tokens) const {
+    size_t longest = 0;
+    for (const Tokens& ids : texts) longest = std::max(longest, ids.size());
+    headrace::Options options = this->options();
+    options.set("embedder.pooling", pooling)
+        .set("embedder.normalize", normalize ? "true" : "false")
+        .set("embedder.max_num_batched_tokens", std::to_string(step_tokens))
+        .set("kv.max_tokens", std::to_string(longest));
+    return headrace::Embedder(model, options).embed(texts);
+  }
+
+  void check_encoder(CaseResult& result) {
+    const Tokens ids = golden_.ids(result.name + ".input_ids");
+    const Rows hidden = embed(*model_, "none", false, {ids}, ids.size());
+    if (golden_.has(result.name + ".logits")) {
+      check_logits(result, embed(*model_, "logits", false, {ids}, ids.size()), ids.size());
+    }
+    // For an encoder without logits these are what the model gives.
+    const RowErrors errors = check_rows(result.name + ".hidden", hidden);
+    if (!golden_.has(result.name + ".logits")) result.errors.add(errors);
+    if (golden_.has(result.name + ".mean_embedding")) {
+      check_rows(result.name + ".mean_embedding", embed(*model_, "mean", true, {ids}, ids.size()));
+    }
+    if (golden_.has(result.name + ".cls_embedding")) {
+      check_rows(result.name + ".cls_embedding", embed(*model_, "cls", true, {ids}, ids.size()));
+    }
+    if (golden_.has(result.name + ".pooler")) {
+      check_rows(result.name + ".pooler", embed(*model_, "pooler", false, {ids}, ids.size()));
+    }
+    const std::vector<Tokens> texts = {Tokens(ids.rbegin(), ids.rend()), ids, {ids.front()}};
+    const Rows shared = embed(*model_, "none", false, texts, 4 * ids.size());
+    const auto begin = shared.begin() + static_cast<std::ptrdiff_t>(hidden.size());
+    require_same_bits("batch", result.name, Rows(begin, begin + static_cast<std::ptrdiff_t>(hidden.size())) == hidden);
+  }
+
+  // ---- Distance from the reference ---------------------------------------------------------------------------------
+
+  bool same_size(const std::string& tensor, const Rows& rows, const Rows& expected) {
+    if (rows.size() == expected.size()) return true;
+    fail(tensor + " has " + std::to_string(rows.size()) + " values, the reference " + std::to_string(expected.size()));
+    return false;
+  }
+
+  void require_close(const std::string& tensor, const RowErrors& errors) {
+    if (errors.max <= golden_.tolerance()) return;  // NaN is not
+    fail(tensor + " differs by " + shown(errors.max) + ", allowed " + shown(golden_.tolerance()));
+  }
+
+  RowErrors check_rows(const std::string& tensor, const Rows& rows) {
+    const Rows expected = golden_.floats(tensor);
+    if (!same_size(tensor, rows, expected)) return {};
+    const RowErrors errors = value_errors(rows, expected);
+    require_close(tensor, errors);
+    return errors;
+  }
+
+  void check_logits(CaseResult& result, const Rows& logits, size_t num_rows) {
+    const std::string tensor = result.name + ".logits", rounded_tensor = tensor + "_bf16_compute";
+    const Rows expected = golden_.floats(tensor);
+    if (!same_size(tensor, logits, expected)) return;
+    const RowErrors errors = logits_errors(logits, expected, num_rows);
+    result.errors.add(errors);
+    require_close(tensor, errors);
+    if (errors.other_top) {
+      fail(result.name + ": another token is the most likely after token " + std::to_string(*errors.other_top));
+    }
+    // With bfloat16 weights float32 must be closer to the reference's float32 than the reference's bfloat16 is.
+    if (!golden_.has(rounded_tensor)) return;
+    const Rows rounded = golden_.floats(rounded_tensor);
+    if (!same_size(rounded_tensor, logits, rounded)) return;
+    const RowErrors least = logits_errors(rounded, expected, num_rows);
+    if (!(errors.mean_kl() <= least.mean_kl()) || errors.top1() < least.top1()) {
+      fail(result.name + ": mean KL " + shown(errors.mean_kl()) + " and top-1 agreement " +
+           std::to_string(errors.top1()) + ", of the reference in bfloat16 " + shown(least.mean_kl()) + " and " +
+           std::to_string(least.top1()));
+    }
+  }
+
+  // ---- Failures ----------------------------------------------------------------------------------------------------
+
+  void fail(const std::string& text) { result_.failures.push_back(text); }
+
+  // False where it was thrown out of the work, which is a failure then.
+  bool attempt(const std::string& name, const std::function<void()>& work) {
+    std::string message;
+    try {
+      work();
+      return true;
+    } catch (const headrace::Error& error) {
+      message = error.what();
+      if (message.starts_with(model_path_ + ": ")) message.erase(0, model_path_.size() + 2);
+      if (error.code() == HEADRACE_UNSUPPORTED && !model_) {
+        result_.not_supported = message;
+        return false;
+      }
+    } catch (const std::exception& error) {
+      message = error.what();
+    }
+    fail((name.empty() ? "" : name + ": ") + message);
+    return false;
+  }
+
+  const GoldenFolder& golden_;
+  const std::string& model_path_;
+  const SettingArguments& settings_;
+  ConformanceResult& result_;
+  std::optional<headrace::Model> model_;
+};
+
+}  // namespace
+
+CaseResult ConformanceResult::total() const {
+  CaseResult total;
+  for (const CaseResult& result : cases) {
+    total.num_tokens += result.num_tokens;
+    total.errors.add(result.errors);
+    total.greedy_compared += result.greedy_compared;
+    total.greedy_equal += result.greedy_equal;
+  }
+  return total;
+}
+
+ConformanceResult run_conformance(const GoldenFolder& golden, const std::string& model_path,
+                                  const SettingArguments& settings) {
+  settings.options(kConformanceSettings);  // throws for bad settings
+  ConformanceResult result;
+  result.path = model_path;
+  result.architecture = golden.architecture();
+  result.noise = golden.noise();
+  result.tolerance = golden.tolerance();
+  Run(golden, model_path, settings, result).all();
+  return result;
+}
+
+}  // namespace cli
