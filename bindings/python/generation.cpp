@@ -37,8 +37,8 @@ void add_image(headrace::Request& request, const py::handle& image) {
                       static_cast<uint32_t>(rgb.shape(1)));
     return;
   }
-  const auto pixels = image.cast<Floats>();
-  if (pixels.ndim() != 3) throw py::cast_error("three axes are needed");
+  const auto pixels = Floats::ensure(image);
+  if (!pixels || pixels.ndim() != 3) throw py::cast_error("numbers on three axes are needed");
   add(pixels, static_cast<uint32_t>(pixels.shape(1)), static_cast<uint32_t>(pixels.shape(2)));
 }
 
