@@ -1,7 +1,11 @@
 // Quantized checkpoints as published against transformers' float32 logits of the weights that the formats' own packages
 // decode: equal up to float32's noise where weights are decoded, close on the packed kernels, and bit-equal however a
 // sequence is cut.
+#include <unistd.h>
+
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "golden/golden_checks.h"
 
@@ -134,4 +138,30 @@ TEST_CASE("FP8 and NF4 give the bits of decoded weights") {
       CHECK(logits_of(*packed, *backend, ids) == logits_of(*decoded, *backend, ids));
     }
   }
+}
+
+// The feed-forward of another quantized checkpoint, and back: the base and the donor keep their own formats.
+TEST_CASE("quantized checkpoints can be grafted") {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / fmt::format("graft-{}", ::getpid());
+  std::filesystem::create_directory(folder);
+  const auto write = [&](const std::string& base, const std::string& donor, const std::string& part) {
+    const nlohmann::json graft = {{"format", "headrace graft 1"},
+                                  {"base", kFolder + base},
+                                  {"replace", {{{"layers", {0}}, {"part", part}, {"from", kFolder + donor}}}}};
+    const std::string path = (folder / (base + "-" + part + ".json")).string();
+    std::ofstream(path) << graft.dump();
+    return path;
+  };
+  const std::vector<int32_t> ids = Golden(kFolder + "gptq").ids(kCase + ".input_ids");
+  for (const auto& backend : all_backends()) {
+    INFO(backend->name());
+    const auto logits_at = [&](const std::string& path) {
+      const auto model = load_model(read_header(source_at(path)), *backend);
+      return logits_of(*model, *backend, ids);
+    };
+    const std::vector<float> own = logits_at(kFolder + "gptq");
+    CHECK(logits_at(write("gptq", "gptq", "layer")) == own);
+    CHECK(logits_at(write("gptq", "ct_int4_group", "feed_forward")) != own);
+  }
+  std::filesystem::remove_all(folder);
 }
