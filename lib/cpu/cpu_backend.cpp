@@ -14,6 +14,7 @@
 #include "cpu/linear.h"
 #include "cpu/packed_float.h"
 #include "cpu/packed_quantized.h"
+#include "cpu/packed_scaled_float.h"
 #include "cpu/recurrent.h"
 #include "cpu/rope_table.h"
 #include "cpu/tuner.h"
@@ -38,8 +39,9 @@ class CpuBackend final : public Backend {
 
   Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) override {
     const bool as_float = !is_block_format(source.dtype) || decodes_to_float(options);
-    auto packed =
-        as_float ? pack_float(source, pool_) : pack_quantized(source, options, choices(source, options), pool_);
+    auto packed = as_float                        ? pack_float(source, pool_)
+                  : is_scaled_float(source.dtype) ? pack_scaled_float(source, pool_)
+                                                  : pack_quantized(source, options, choices(source, options), pool_);
     if (!packed.ok()) return packed.status();
     return std::unique_ptr<PackedWeight>(packed.take());
   }

@@ -37,9 +37,11 @@ void GroupedLinear::fill_tiles(const std::vector<int64_t>& starts, const std::ve
 void GroupedLinear::run(const std::vector<int64_t>& starts, const std::vector<const float*>& rows, int64_t in_features,
                         std::span<const GroupProduct> products, ThreadPool& pool, const KernelTable& kernels) {
   const auto any = [&](ActivationType type) {
-    return std::any_of(products.begin(), products.end(),
-                       [&](const GroupProduct& product) { return weight_of(product).input_type() == type; });
+    return std::any_of(products.begin(), products.end(), [&](const GroupProduct& product) {
+      return weight_of(product).input_type() == type && weight_of(product).column_order().empty();
+    });
   };
+  ordered_.begin();
   if (any(ActivationType::kFloat32)) fill_tiles(starts, rows, in_features, pool, kernels.float_tile_rows);
   if (any(ActivationType::kInt8)) {
     int8_rows_.quantize(starts, rows.data(), in_features, ActivationType::kInt8, pool, kernels);
@@ -50,6 +52,11 @@ void GroupedLinear::run(const std::vector<int64_t>& starts, const std::vector<co
   const auto input_of = [&](const GroupProduct& product) {
     const size_t g = product.group;
     LinearInput input{rows[static_cast<size_t>(starts[g])], nullptr, nullptr, starts[g + 1] - starts[g], in_features};
+    if (const auto order = weight_of(product).column_order(); !order.empty()) {
+      input.q = &ordered_.quantize(rows.data() + starts[g], input.num_tokens, in_features, order,
+                                   weight_of(product).input_type(), pool, kernels);
+      return input;
+    }
     switch (weight_of(product).input_type()) {
       case ActivationType::kFloat32:
         input.x_tiles = tiles_.as<float>() + first_tiles_[g] * kernels.float_tile_rows * in_features;

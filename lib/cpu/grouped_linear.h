@@ -8,6 +8,7 @@
 #include "cpu/activations.h"
 #include "cpu/kernel_table.h"
 #include "cpu/linear_product.h"
+#include "cpu/ordered_activations.h"
 
 namespace headrace {
 
@@ -29,6 +30,7 @@ class GroupedLinear {
                   ThreadPool& pool, int64_t tile_rows);
 
   QuantizedGroups int8_rows_, int16_rows_;
+  OrderedActivations ordered_;
   AlignedBuffer tiles_;
   std::vector<int64_t> first_tiles_;  // of each group, and their number in the end
   std::vector<LinearProduct> products_;

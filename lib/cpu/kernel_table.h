@@ -20,6 +20,10 @@ constexpr int kMostTileRows = 16;
 // Element types of panels.
 enum class PanelType : int32_t { kF32, kF16, kBF16 };
 
+// Panels of codes under scales (tensor/block_formats.h). A record holds a block of each of the panel's rows: float32
+// scales [16], then the blocks' bytes of codes [bytes][16].
+enum class ScaledFloat : int32_t { kFp8G32, kFp8G128, kNf4G64 };
+
 // out[r, g, lane] += sum over k of x[k * x_stride + r] * w[g * panel_stride + k * k_stride + lane], k in order from
 // an accumulator of zero: the arithmetic of one output is the same for every rows and panels.
 struct MatmulTile {
@@ -84,6 +88,8 @@ struct KernelTable {
   void (*matmul_tile)(PanelType type, const MatmulTile& tile);
   // Widens `count` panel elements to float32.
   void (*widen)(PanelType type, const void* src, float* dst, int64_t count);
+  // Widens records of a panel to float32 [num_records * block][16].
+  void (*widen_scaled)(ScaledFloat format, const uint8_t* records, int64_t num_records, float* dst);
 
   // One row of RmsNormParams.
   void (*rms_norm_row)(const float* x, const float* weight, int64_t size, float eps, float weight_offset, float* out);

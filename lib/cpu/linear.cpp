@@ -25,6 +25,13 @@ const ActivationRows* CpuLinear::quantized(ActivationType type, Rows& rows, Thre
 LinearInput CpuLinear::input_of(const CpuPackedWeight& weight, Rows& rows, ThreadPool& pool,
                                 const KernelTable& kernels) {
   LinearInput input{rows.x, nullptr, nullptr, rows.num_tokens, rows.in_features};
+  if (const auto order = weight.column_order(); !order.empty()) {
+    row_pointers_.clear();
+    for (int64_t row = 0; row < rows.num_tokens; ++row) row_pointers_.push_back(rows.x + row * rows.in_features);
+    input.q = &ordered_.quantize(row_pointers_.data(), rows.num_tokens, rows.in_features, order, weight.input_type(),
+                                 pool, kernels);
+    return input;
+  }
   if (weight.input_type() != ActivationType::kFloat32) {
     input.q = quantized(weight.input_type(), rows, pool, kernels);
     return input;
@@ -42,6 +49,7 @@ LinearInput CpuLinear::input_of(const CpuPackedWeight& weight, Rows& rows, Threa
 void CpuLinear::run(const LinearParams& p, ThreadPool& pool, const KernelTable& kernels) {
   if (p.num_tokens == 0) return;
   Rows rows{p.x, p.num_tokens, p.in_features};
+  ordered_.begin();
   products_.clear();
   for (const LinearOutput& output : p.outputs) {
     const CpuPackedWeight& weight = cpu_weight(*output.weight);
@@ -55,6 +63,7 @@ void CpuLinear::run(const LinearParams& p, ThreadPool& pool, const KernelTable& 
 void CpuLinear::run(const GatedLinearParams& p, ThreadPool& pool, const KernelTable& kernels) {
   if (p.num_tokens == 0) return;
   Rows rows{p.x, p.num_tokens, p.in_features};
+  ordered_.begin();
   const int threads = pool.num_threads();
   const CpuPackedWeight &gate = cpu_weight(*p.gate), &up = cpu_weight(*p.up);
   const LinearInput gate_input = input_of(gate, rows, pool, kernels), up_input = input_of(up, rows, pool, kernels);

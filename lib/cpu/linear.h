@@ -8,6 +8,7 @@
 #include "cpu/aligned_buffer.h"
 #include "cpu/kernel_table.h"
 #include "cpu/linear_product.h"
+#include "cpu/ordered_activations.h"
 #include "ops/backend.h"
 
 namespace headrace {
@@ -33,6 +34,8 @@ class CpuLinear {
 
   AlignedBuffer tiles_, up_;
   ActivationRows int8_rows_, int16_rows_;
+  OrderedActivations ordered_;
+  std::vector<const float*> row_pointers_;
   std::vector<LinearProduct> products_;
 };
 

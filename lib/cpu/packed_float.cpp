@@ -170,6 +170,16 @@ void interleave(const Element* src, int64_t lanes, int64_t cols, Element* dst) {
   }
 }
 
+// Whole rows of `order.size()` elements.
+void put_in_order(std::vector<float>& rows, const std::vector<int32_t>& order) {
+  const size_t cols = order.size();
+  std::vector<float> stored(cols);
+  for (size_t row = 0; row < rows.size(); row += cols) {
+    std::copy_n(rows.begin() + static_cast<int64_t>(row), cols, stored.begin());
+    for (size_t j = 0; j < cols; ++j) rows[row + static_cast<size_t>(order[j])] = stored[j];
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<CpuPackedWeight>> pack_float(const WeightSource& source, ThreadPool& pool) {
@@ -184,6 +194,9 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_float(const WeightSource& source, 
         return unsupported(source.name, "{} is no weight type", dtype_name(source.dtype));
       }
       decode = true;
+  }
+  if (source.column_order != nullptr && !decode) {
+    return internal_error(source.name, "{} columns come in another order", dtype_name(source.dtype));
   }
   if (source.rows <= 0 || source.cols <= 0) {
     return invalid_argument(source.name, "shape [{}, {}] is empty", source.rows, source.cols);
@@ -230,6 +243,7 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_float(const WeightSource& source, 
     Status status = source.read(offset, std::span(strip.file.data(), static_cast<size_t>(lanes) * *file_row));
     if (status.ok() && decode) {
       status = dequantize_row(source.dtype, strip.file.data(), strip.decoded.data(), lanes * source.cols);
+      if (source.column_order != nullptr) put_in_order(strip.decoded, *source.column_order);
     }
     if (!status.ok()) {
       std::lock_guard lock(mutex);

@@ -26,13 +26,14 @@ bool fetches_in_steps() {
 class PackedQuantized final : public CpuPackedWeight {
  public:
   PackedQuantized(DType dtype, ActivationType input, const QuantizedLayout& layout, int64_t rows, int64_t cols,
-                  const ChoicesByRows& choices, SharedBytes data)
+                  const ChoicesByRows& choices, ColumnOrder order, SharedBytes data)
       : dtype_(dtype),
         input_(input),
         layout_(layout),
         rows_(rows),
         cols_(cols),
         choices_(choices),
+        order_(std::move(order)),
         data_(std::move(data)) {
     pair_bytes_ = cols / (layout.record_blocks * kQuantBlock) * kTaskStrips * layout.record_bytes;
   }
@@ -44,16 +45,15 @@ class PackedQuantized final : public CpuPackedWeight {
   std::span<const std::byte> packed() const override { return data_.span(); }
   ActivationType input_type() const override { return input_; }
 
+  std::span<const int32_t> column_order() const override {
+    return order_ == nullptr ? std::span<const int32_t>() : *order_;
+  }
+
   void decode_row(int64_t row, float* out) const override {
-    const int64_t block_values = layout_.record_blocks * kQuantBlock;
-    const uint8_t* record =
-        data_.as<uint8_t>() + row / kTaskColumns * pair_bytes_ + row % kTaskColumns / kStripRows * layout_.record_bytes;
-    uint8_t block[kMostBlockBytes];
-    for (int64_t k = 0; k < cols_; k += block_values, record += kTaskStrips * layout_.record_bytes) {
-      extract_block(layout_, record, static_cast<int>(row % kStripRows), block);
-      // A whole block of a block format: cannot fail.
-      static_cast<void>(dequantize_row(dtype_, block, out + k, block_values).ok());
-    }
+    if (order_ == nullptr) return decode_stored(row, out);
+    std::vector<float> stored(static_cast<size_t>(cols_));
+    decode_stored(row, stored.data());
+    for (size_t j = 0; j < stored.size(); ++j) out[(*order_)[j]] = stored[j];
   }
 
   int64_t num_tasks(const LinearInput& input, int num_threads, const KernelTable& kernels) const override {
@@ -100,6 +100,18 @@ class PackedQuantized final : public CpuPackedWeight {
   }
 
  private:
+  void decode_stored(int64_t row, float* out) const {
+    const int64_t block_values = layout_.record_blocks * kQuantBlock;
+    const uint8_t* record =
+        data_.as<uint8_t>() + row / kTaskColumns * pair_bytes_ + row % kTaskColumns / kStripRows * layout_.record_bytes;
+    uint8_t block[kMostBlockBytes];
+    for (int64_t k = 0; k < cols_; k += block_values, record += kTaskStrips * layout_.record_bytes) {
+      extract_block(layout_, record, static_cast<int>(row % kStripRows), block);
+      // A whole block of a block format: cannot fail.
+      static_cast<void>(dequantize_row(dtype_, block, out + k, block_values).ok());
+    }
+  }
+
   // A task is a run of pairs of strips times one cut of an outlier group's rows.
   struct Plan {
     int64_t run_pairs, task_rows, cuts, row_tasks, tasks;
@@ -174,6 +186,7 @@ class PackedQuantized final : public CpuPackedWeight {
   const QuantizedLayout& layout_;
   int64_t rows_, cols_, pair_bytes_;
   ChoicesByRows choices_;
+  ColumnOrder order_;
   SharedBytes data_;
 };
 
@@ -202,8 +215,9 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_quantized(const WeightSource& sour
                             dtype_name(source.dtype));
   }
   const auto weight = [&](SharedBytes bytes) {
-    return std::unique_ptr<CpuPackedWeight>(std::make_unique<PackedQuantized>(
-        source.dtype, options.activations, *layout, source.rows, source.cols, choices, std::move(bytes)));
+    return std::unique_ptr<CpuPackedWeight>(
+        std::make_unique<PackedQuantized>(source.dtype, options.activations, *layout, source.rows, source.cols, choices,
+                                          source.column_order, std::move(bytes)));
   };
   if (!source.packed.empty()) {
     if (source.packed.size() == *total) return weight(source.packed);

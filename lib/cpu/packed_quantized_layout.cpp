@@ -68,6 +68,24 @@ void write_five(const uint8_t* codes, uint8_t* block) {
   as<Block>(block).qh = high;
 }
 
+// Blocks of 32 elements, each with nibbles as Q4_0.
+template <int kGroup>
+void read_int4(const uint8_t* block, uint8_t* codes) {
+  for (int e = 0; e < kGroup; e += 32) read_nibbles(as<BlockInt4<kGroup>>(block).qs + e / 2, codes + e);
+}
+template <int kGroup>
+void write_int4(const uint8_t* codes, uint8_t* block) {
+  for (int e = 0; e < kGroup; e += 32) write_nibbles(codes + e, as<BlockInt4<kGroup>>(block).qs + e / 2);
+}
+template <int kGroup>
+void read_int8(const uint8_t* block, uint8_t* codes) {
+  std::memcpy(codes, as<BlockInt8<kGroup>>(block).qs, kGroup);
+}
+template <int kGroup>
+void write_int8(const uint8_t* codes, uint8_t* block) {
+  std::memcpy(as<BlockInt8<kGroup>>(block).qs, codes, kGroup);
+}
+
 void read_eight(const uint8_t* block, uint8_t* codes) { std::memcpy(codes, as<BlockQ8_0>(block).qs, 32); }
 void write_eight(const uint8_t* codes, uint8_t* block) { std::memcpy(as<BlockQ8_0>(block).qs, codes, 32); }
 
@@ -182,6 +200,8 @@ void write_q6k(const uint8_t* codes, uint8_t* block) {
 
 constexpr Field kNone = {0, 0, 0};
 constexpr Field kD = {0, 1, 2};  // a float16 at the block's start
+constexpr Field kFloatD = {0, 1, 4};
+constexpr Field kByteZero = {4, 1, 1}, kShortZero = {4, 1, 2};
 
 #define OFFSET(Block, field) static_cast<int16_t>(offsetof(Block, field))
 // Indexed by RecordFormat.
@@ -203,6 +223,10 @@ constexpr Packing kPackings[] = {
     {{kD, kNone, kNone}, 0, 4, read_four<BlockIQ4_NL>, write_four<BlockIQ4_NL>},
     {{kD, {OFFSET(BlockIQ4_XS, scales_h), 1, 2}, {OFFSET(BlockIQ4_XS, scales_l), 4, 1}}, 0, 4, read_xs, write_xs},
     {{Field{0, 1, 1}, kNone, kNone}, 0, 4, read_four<BlockMXFP4>, write_four<BlockMXFP4>},
+    {{kFloatD, kByteZero, kNone}, 0, 4, read_int4<32>, write_int4<32>},
+    {{kFloatD, kByteZero, kNone}, 0, 4, read_int4<128>, write_int4<128>},
+    {{kFloatD, kShortZero, kNone}, 0, 8, read_int8<32>, write_int8<32>},
+    {{kFloatD, kShortZero, kNone}, 0, 8, read_int8<128>, write_int8<128>},
 };
 #undef OFFSET
 static_assert(std::size(kPackings) == static_cast<size_t>(RecordFormat::kBlocks));
@@ -310,6 +334,10 @@ constexpr FormatRow kFormats[] = {
     {DType::kIQ4_NL, RecordFormat::kIQ4_NL, ScaleKind::kOne, CodeKind::kSigned8, -1},
     {DType::kIQ4_XS, RecordFormat::kIQ4_XS, ScaleKind::kOne, CodeKind::kSigned8, -1},
     {DType::kMXFP4, RecordFormat::kMXFP4, ScaleKind::kOne, CodeKind::kUpTo31, 4},
+    {DType::kINT4_G32, RecordFormat::kINT4_G32, ScaleKind::kOneMin, CodeKind::kUpTo15, -1},
+    {DType::kINT4_G128, RecordFormat::kINT4_G128, ScaleKind::kOneMin, CodeKind::kUpTo15, -1},
+    {DType::kINT8_G32, RecordFormat::kINT8_G32, ScaleKind::kOneMinSigned, CodeKind::kSigned8, -1},
+    {DType::kINT8_G128, RecordFormat::kINT8_G128, ScaleKind::kOneMinSigned, CodeKind::kSigned8, -1},
     // File blocks, unpacked to signed bytes.
     {DType::kQ1_0, RecordFormat::kBlocks, ScaleKind::kOne, CodeKind::kSigned8, -1},
     {DType::kQ2_0, RecordFormat::kBlocks, ScaleKind::kOne, CodeKind::kSigned8, -1},
@@ -325,6 +353,7 @@ constexpr FormatRow kFormats[] = {
     {DType::kTQ1_0, RecordFormat::kBlocks, ScaleKind::kOne, CodeKind::kSigned8, -1},
     {DType::kTQ2_0, RecordFormat::kBlocks, ScaleKind::kOne, CodeKind::kSigned8, -1},
     {DType::kNVFP4, RecordFormat::kBlocks, ScaleKind::kTwo, CodeKind::kSigned8, -1},
+    {DType::kNVFP4_G64, RecordFormat::kBlocks, ScaleKind::kTwo, CodeKind::kSigned8, -1},
 };
 
 QuantizedLayout make_layout(const FormatRow& row) {

@@ -43,6 +43,8 @@ class CpuPackedWeight : public PackedWeight {
   // kFloat32: products read x and x_tiles; otherwise they read q, quantized with this type.
   virtual ActivationType input_type() const = 0;
   virtual int64_t num_tasks(const LinearInput& input, int num_threads, const KernelTable& kernels) const = 0;
+  // Of the columns as products read them, for their inputs to follow; empty: in order.
+  virtual std::span<const int32_t> column_order() const { return {}; }
   // task in [0, num_tasks) of the same arguments.
   virtual TaskArea task_area(int64_t task, const LinearInput& input, int num_threads,
                              const KernelTable& kernels) const = 0;

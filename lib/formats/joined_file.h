@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
@@ -19,8 +20,18 @@ class JoinedFile final : public TensorFile {
   // kMalformed when two tensors have one name then.
   static Result<std::shared_ptr<TensorFile>> join(const std::vector<Part>& parts);
 
+  Status read(const TensorEntry& entry, uint64_t byte_offset, std::span<std::byte> dst) const override;
+
  private:
+  // A tensor that its file makes of others (TensorEntry::kNoSource).
+  struct Made {
+    std::shared_ptr<const TensorFile> file;
+    const TensorEntry* entry;  // of that file
+  };
+
   JoinedFile() = default;
+
+  std::unordered_map<std::string, Made> made_;  // by the name here
 };
 
 }  // namespace headrace

@@ -13,7 +13,7 @@ class SafetensorsFile : public TensorFile {
   using Metadata = std::map<std::string, std::string, std::less<>>;
 
   // Every tensor of every source. kMalformed with the tensor or "header" as place (under the source's name);
-  // kUnsupported names the tensor whose element type is not read (F8_E4M3, U8, BOOL, ...).
+  // kUnsupported names the tensor whose element type is not read (F8_E5M2, BOOL, ...).
   static Result<std::shared_ptr<SafetensorsFile>> open(std::vector<std::shared_ptr<ByteSource>> sources);
   // One file.
   static Result<std::shared_ptr<SafetensorsFile>> open_path(const std::string& path, bool use_mmap = false);

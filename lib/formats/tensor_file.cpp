@@ -23,6 +23,11 @@ std::optional<uint64_t> num_elements(std::span<const uint64_t> shape) {
 
 TensorFile::~TensorFile() = default;
 
+const std::string& TensorFile::source_name(uint32_t source_index) const {
+  static const std::string none = "the quantized tensors";
+  return source_index < sources_.size() ? sources_[source_index]->name() : none;
+}
+
 const TensorEntry* TensorFile::find(std::string_view name) const {
   const auto it = index_.find(name);
   return it == index_.end() ? nullptr : &tensors()[it->second];
@@ -46,6 +51,17 @@ const std::byte* TensorFile::mapped(const TensorEntry& entry) const {
   return base ? base + entry.offset : nullptr;
 }
 
+Status TensorFile::check_place(const TensorEntry& entry) const {
+  if (entry.source_index == TensorEntry::kNoSource) return {};
+  if (entry.source_index >= sources_.size()) {
+    return internal_error(quote_name(entry.name), "lies in source {} of {}", entry.source_index, sources_.size());
+  }
+  const ByteSource& source = *sources_[entry.source_index];
+  if (entry.offset <= source.size() && entry.bytes <= source.size() - entry.offset) return {};
+  return malformed(quote_name(entry.name), "needs {} bytes from {} on, beyond the {} bytes of {}", entry.bytes,
+                   entry.offset, source.size(), source.name());
+}
+
 Status TensorFile::set_tensors(std::vector<std::shared_ptr<ByteSource>> sources, std::vector<TensorEntry> tensors) {
   sources_ = std::move(sources);
   tensors_ = std::move(tensors);
@@ -54,19 +70,12 @@ Status TensorFile::set_tensors(std::vector<std::shared_ptr<ByteSource>> sources,
   total_bytes_ = 0;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const TensorEntry& entry = tensors_[i];
-    if (entry.source_index >= sources_.size()) {
-      return internal_error(quote_name(entry.name), "lies in source {} of {}", entry.source_index, sources_.size());
-    }
-    const ByteSource& source = *sources_[entry.source_index];
-    if (entry.offset > source.size() || entry.bytes > source.size() - entry.offset) {
-      return malformed(quote_name(entry.name), "needs {} bytes from {} on, beyond the {} bytes of {}", entry.bytes,
-                       entry.offset, source.size(), source.name());
-    }
+    HEADRACE_RETURN_IF_ERROR(check_place(entry));
     const auto [it, inserted] = index_.emplace(entry.name, i);
     if (!inserted) {
       const TensorEntry& first = tensors_[it->second];
       return malformed(quote_name(entry.name), "is the name of two tensors, in {} and {}",
-                       source_name(first.source_index), source.name());
+                       source_name(first.source_index), source_name(entry.source_index));
     }
     // Tensors of one source do not overlap, so the sum is at most the sources' sizes.
     const auto sum = checked_add(total_bytes_, entry.bytes);

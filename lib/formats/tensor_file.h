@@ -12,6 +12,7 @@
 
 #include "base/byte_source.h"
 #include "base/status.h"
+#include "tensor/column_order.h"
 #include "tensor/dtype.h"
 
 namespace headrace {
@@ -25,6 +26,10 @@ struct TensorEntry {
   uint64_t offset = 0;        // bytes from the start of its source
   uint64_t bytes = 0;         // exactly what shape and dtype need; offset + bytes lies inside the source
   uint32_t source_index = 0;  // which of the file's sources (shards)
+  ColumnOrder column_order;   // of the elements of its rows; null in most files
+
+  // source_index of a tensor that is made of others and lies nowhere itself.
+  static constexpr uint32_t kNoSource = UINT32_MAX;
 };
 
 // Elements of a shape, or nothing when the product does not fit in 63 bits.
@@ -54,7 +59,7 @@ class TensorFile {
   // By source_index.
   std::span<const std::shared_ptr<ByteSource>> sources() const { return sources_; }
   // The sources' names, by source_index.
-  const std::string& source_name(uint32_t source_index) const { return sources_[source_index]->name(); }
+  const std::string& source_name(uint32_t source_index) const;
 
  protected:
   TensorFile() = default;
@@ -63,6 +68,8 @@ class TensorFile {
   Status set_tensors(std::vector<std::shared_ptr<ByteSource>> sources, std::vector<TensorEntry> tensors);
 
  private:
+  Status check_place(const TensorEntry& entry) const;
+
   std::vector<std::shared_ptr<ByteSource>> sources_;
   std::vector<TensorEntry> tensors_;
   std::unordered_map<std::string_view, size_t> index_;  // views into tensors_

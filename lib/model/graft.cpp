@@ -10,6 +10,7 @@
 #include "formats/json.h"
 #include "formats/safetensors.h"
 #include "model/families/family.h"
+#include "model/quantization/checkpoint.h"
 
 namespace headrace {
 
@@ -107,6 +108,7 @@ Result<Donor> open_donor(const std::string& path, const std::string& base, const
   if (replacement.config != nullptr && folder.config.is_object()) {
     for (auto& [key, value] : replacement.config->items()) folder.config[key] = std::move(value);
   }
+  HEADRACE_ASSIGN_OR_RETURN(file, open_quantized(std::move(file), folder.config));
   HEADRACE_ASSIGN_OR_RETURN(FamilyReading reading, read_config(folder.config, *file));
   return Donor{std::move(reading.spec), reading.naming, std::move(file)};
 }

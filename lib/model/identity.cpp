@@ -46,6 +46,10 @@ Result<std::string> content_text(const ModelHeader& header) {
     std::string content;
     append(content, fmt::format("{} {} [{}]", weight.name, dtype_name(entry->dtype), fmt::join(entry->shape, ",")));
     HEADRACE_RETURN_IF_ERROR(append_content(*header.file, *entry, content));
+    if (entry->column_order != nullptr) {
+      content.append(reinterpret_cast<const char*>(entry->column_order->data()),
+                     entry->column_order->size() * sizeof(int32_t));
+    }
     const Hash128 hash = hash128(content.data(), content.size());
     append(text, fmt::format("{:016x}{:016x}", hash.high, hash.low));
   }

@@ -9,6 +9,7 @@
 #include "model/families/family.h"
 #include "model/graft.h"
 #include "model/model.h"
+#include "model/quantization/checkpoint.h"
 
 namespace headrace {
 
@@ -47,6 +48,7 @@ Status open_folder(ModelFolder folder, ModelHeader& header) {
   header.format = "safetensors";
   if (header.file == nullptr) return not_found("model.safetensors", "the folder has no weights");
   if (header.folder.config.is_null()) return not_found("config.json", "needed beside safetensors files");
+  HEADRACE_ASSIGN_OR_RETURN(header.file, open_quantized(header.file, header.folder.config));
   HEADRACE_ASSIGN_OR_RETURN(auto imported, import_config(header.folder.config, *header.file));
   header.spec = std::move(imported.spec);
   header.weights = std::move(imported.weights);

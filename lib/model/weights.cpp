@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <unordered_map>
@@ -43,9 +44,10 @@ class Loader {
     if (entry->shape.size() != 2) return internal_error(name, "not a matrix");
     WeightSource source;
     source.name = tensor->name;
-    source.dtype = tensor->dtype;
+    source.dtype = across_blocks(*entry, *tensor) ? DType::kF32 : tensor->dtype;
     source.rows = static_cast<int64_t>(entry->shape[0]);
     source.cols = static_cast<int64_t>(entry->shape[1]);
+    if (!across_blocks(*entry, *tensor)) source.column_order = tensor->column_order;
     if (cache_ != nullptr) out.weight = cache_->find(name, source, options_, backend_);
     if (out.weight == nullptr) HEADRACE_RETURN_IF_ERROR(pack(*entry, *tensor, source, out.weight));
     if (cache_ != nullptr) cache_->add(name, *out.weight);
@@ -148,9 +150,7 @@ class Loader {
       }
       return {};
     }
-    if (is_block_format(tensor.dtype)) {
-      return unsupported(tensor.name, "{} blocks lie across the rows that are needed", dtype_name(tensor.dtype));
-    }
+    if (across_blocks(entry, tensor)) return gather_decoded(entry, tensor, out);
     const uint64_t element = *bytes_per_row / cols;
     std::vector<std::byte> span(((rows - 1) * entry.row_stride + (cols - 1) * entry.col_stride + 1) * element);
     HEADRACE_RETURN_IF_ERROR(file_.read(tensor, entry.offset * element, span));
@@ -158,6 +158,38 @@ class Loader {
       for (uint64_t col = 0; col < cols; ++col) {
         std::memcpy(out.data() + (row * cols + col) * element,
                     span.data() + (row * entry.row_stride + col * entry.col_stride) * element, element);
+      }
+    }
+    return {};
+  }
+
+  // Whether each block of the tensor has elements of several of the entry's rows. Such weights, the keys' half of latent
+  // attention's kv_b_proj, are kept decoded: there is no scale for the columns of a row.
+  static bool across_blocks(const WeightEntry& entry, const TensorEntry& tensor) {
+    return is_block_format(tensor.dtype) && entry.col_stride != 1;
+  }
+
+  Status gather_decoded(const WeightEntry& entry, const TensorEntry& tensor, std::vector<std::byte>& out) const {
+    const uint64_t rows = entry.shape[0], cols = entry.shape[1], width = tensor.shape.back();
+    const uint64_t last = entry.offset + (rows - 1) * entry.row_stride + (cols - 1) * entry.col_stride;
+    const uint64_t first_row = entry.offset / width, num_rows = last / width + 1 - first_row;
+    const uint64_t row_size = *row_bytes(tensor.dtype, width);  // checked when the file was opened
+    std::vector<std::byte> bytes(num_rows * row_size);
+    HEADRACE_RETURN_IF_ERROR(file_.read(tensor, first_row * row_size, bytes));
+    std::vector<float> decoded(num_rows * width), stored(width);
+    for (uint64_t row = 0; row < num_rows; ++row) {
+      float* const values = decoded.data() + row * width;
+      HEADRACE_RETURN_IF_ERROR(
+          dequantize_row(tensor.dtype, bytes.data() + row * row_size, values, static_cast<int64_t>(width)));
+      if (tensor.column_order == nullptr) continue;
+      std::copy_n(values, width, stored.begin());
+      for (size_t j = 0; j < width; ++j) values[(*tensor.column_order)[j]] = stored[j];
+    }
+    out.resize(rows * cols * sizeof(float));
+    for (uint64_t row = 0; row < rows; ++row) {
+      for (uint64_t col = 0; col < cols; ++col) {
+        const uint64_t at = entry.offset + row * entry.row_stride + col * entry.col_stride - first_row * width;
+        std::memcpy(out.data() + (row * cols + col) * sizeof(float), &decoded[at], sizeof(float));
       }
     }
     return {};

@@ -12,6 +12,7 @@
 #include "base/shared_bytes.h"
 #include "base/status.h"
 #include "ops/backend_tuner.h"
+#include "tensor/column_order.h"
 #include "tensor/dtype.h"
 #include "tensor/op_params.h"
 #include "tensor/recurrent_params.h"
@@ -19,7 +20,8 @@
 
 namespace headrace {
 
-// How linear layers of block-format weights see their inputs. Weights of F32, F16 and BF16 always meet float inputs.
+// How linear layers of block-format weights see their inputs. Weights of F32, F16 and BF16, and those of FP8 and NF4,
+// always meet float inputs.
 enum class ActivationType : int32_t {
   kInt8,     // 8-bit codes, a scale per 32 values, and a second 8-bit term in a row's outlier blocks
   kInt16,    // 16-bit codes, a scale per 32 values
@@ -37,6 +39,7 @@ struct WeightSource {
   // Where not empty: what PackedWeight::packed() gave of the same weight, packed with the same options by a backend of
   // the same Backend::packed_layout(), at a multiple of 64. It is used in place, and nothing is read.
   SharedBytes packed = {};
+  ColumnOrder column_order = {};  // of weights in block formats of whole numbers alone
 };
 
 struct PackOptions {
@@ -58,7 +61,8 @@ class PackedWeight {
   virtual int64_t rows() const = 0;
   virtual int64_t cols() const = 0;
   virtual uint64_t bytes() const = 0;
-  // out [cols] = the row in float32, bit-equal to dequantize_row of the file's bytes.
+  // out [cols] = the row in float32, bit-equal to dequantize_row of the file's bytes; column by column, whatever the order
+  // in which they are stored.
   virtual void decode_row(int64_t row, float* out) const = 0;
   // Its bytes in the order that Backend::packed_layout() names; empty where that is.
   virtual std::span<const std::byte> packed() const { return {}; }

@@ -16,8 +16,8 @@ namespace {
 
 class ReferenceWeight final : public PackedWeight {
  public:
-  ReferenceWeight(DType dtype, int64_t rows, int64_t cols, std::vector<std::byte> data)
-      : dtype_(dtype), rows_(rows), cols_(cols), data_(std::move(data)) {}
+  ReferenceWeight(DType dtype, int64_t rows, int64_t cols, std::vector<std::byte> data, ColumnOrder order)
+      : dtype_(dtype), rows_(rows), cols_(cols), data_(std::move(data)), order_(std::move(order)) {}
 
   DType dtype() const override { return dtype_; }
   int64_t rows() const override { return rows_; }
@@ -27,12 +27,16 @@ class ReferenceWeight final : public PackedWeight {
     const size_t size = data_.size() / static_cast<size_t>(rows_);
     // pack has decoded a row before: the type and the number of elements are known to be good.
     static_cast<void>(dequantize_row(dtype_, data_.data() + static_cast<size_t>(row) * size, out, cols_));
+    if (order_ == nullptr) return;
+    const std::vector<float> stored(out, out + cols_);
+    for (size_t j = 0; j < stored.size(); ++j) out[(*order_)[j]] = stored[j];
   }
 
  private:
   DType dtype_;
   int64_t rows_, cols_;
   std::vector<std::byte> data_;
+  ColumnOrder order_;
 };
 
 double activate(Activation activation, double x) {
@@ -77,8 +81,8 @@ class ReferenceBackend final : public Backend {
     if (Status status = dequantize_row(source.dtype, data.data(), first.data(), source.cols); !status.ok()) {
       return status.within(source.name);
     }
-    return std::unique_ptr<PackedWeight>(
-        std::make_unique<ReferenceWeight>(source.dtype, source.rows, source.cols, std::move(data)));
+    return std::unique_ptr<PackedWeight>(std::make_unique<ReferenceWeight>(source.dtype, source.rows, source.cols,
+                                                                           std::move(data), source.column_order));
   }
 
   void embed(const EmbedParams& p) override {

@@ -48,6 +48,14 @@ struct BlockTQ2_0 { uint8_t qs[64]; uint16_t d; };
 struct BlockMXFP4 { uint8_t e; uint8_t qs[16]; };                 // 32 elements, E8M0 scale
 struct BlockNVFP4 { uint8_t d[4]; uint8_t qs[32]; };              // 64 elements, unsigned E4M3 scale per 16
 
+// Groups of a quantized checkpoint under a float32 scale, which holds float16, bfloat16 and float32 ones exactly.
+template <int kGroup> struct BlockInt4 { float d; uint8_t zero; uint8_t qs[kGroup / 2]; };  // d * (q - zero); as Q4_0
+template <int kGroup> struct BlockInt8 { float d; int16_t zero; int8_t qs[kGroup]; };       // d * (q - zero)
+template <int kGroup> struct BlockFp8 { float d; uint8_t qs[kGroup]; };                     // E4M3
+struct BlockNf4 { float d; uint8_t qs[32]; };                     // 64 elements: byte j holds j (low) and j + 32 (high)
+// NVFP4 whose scales have a factor of their own: `scale`, or where that is negative the reciprocal of minus it.
+struct BlockScaledNvfp4 { float scale; uint8_t d[4]; uint8_t qs[32]; };
+
 #pragma pack(pop)
 // clang-format on
 
@@ -63,6 +71,10 @@ static_assert(sizeof(BlockIQ3_XXS) == 98 && sizeof(BlockIQ3_S) == 110);
 static_assert(sizeof(BlockIQ4_NL) == 18 && sizeof(BlockIQ4_XS) == 136);
 static_assert(sizeof(BlockTQ1_0) == 54 && sizeof(BlockTQ2_0) == 66);
 static_assert(sizeof(BlockMXFP4) == 17 && sizeof(BlockNVFP4) == 36);
+static_assert(sizeof(BlockInt4<32>) == 21 && sizeof(BlockInt4<128>) == 69);
+static_assert(sizeof(BlockInt8<32>) == 38 && sizeof(BlockInt8<128>) == 134);
+static_assert(sizeof(BlockFp8<32>) == 36 && sizeof(BlockFp8<128>) == 132);
+static_assert(sizeof(BlockNf4) == 36 && sizeof(BlockScaledNvfp4) == 40);
 
 // Scale and minimum of sub-block j (0..7) of Q4_K and Q5_K, six bits each, from the 12 packed bytes.
 struct ScaleMin {

@@ -72,6 +72,16 @@ Status dequantize_row(DType dtype, const void* src, float* dst, int64_t num_elem
     case DType::kTQ2_0: decode_all<BlockTQ2_0>(src, dst, num_elements, block); break;
     case DType::kMXFP4: decode_all<BlockMXFP4>(src, dst, num_elements, block); break;
     case DType::kNVFP4: decode_all<BlockNVFP4>(src, dst, num_elements, block); break;
+    case DType::kINT4_G32: decode_all<BlockInt4<32>>(src, dst, num_elements, block); break;
+    case DType::kINT4_G128: decode_all<BlockInt4<128>>(src, dst, num_elements, block); break;
+    case DType::kINT8_G32: decode_all<BlockInt8<32>>(src, dst, num_elements, block); break;
+    case DType::kINT8_G128: decode_all<BlockInt8<128>>(src, dst, num_elements, block); break;
+    case DType::kFP8_G32: decode_all<BlockFp8<32>>(src, dst, num_elements, block); break;
+    case DType::kFP8_G128: decode_all<BlockFp8<128>>(src, dst, num_elements, block); break;
+    case DType::kNF4_G64: decode_all<BlockNf4>(src, dst, num_elements, block); break;
+    case DType::kNVFP4_G64: decode_all<BlockScaledNvfp4>(src, dst, num_elements, block); break;
+    case DType::kU8: convert_all<uint8_t>(src, dst, num_elements, cast); break;
+    case DType::kF8_E4M3: convert_all<uint8_t>(src, dst, num_elements, e4m3_to_float); break;
     case DType::kCount: break;
   }
   return Status();

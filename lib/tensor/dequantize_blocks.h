@@ -36,4 +36,13 @@ void decode_block(const BlockTQ2_0& block, float* out);
 void decode_block(const BlockMXFP4& block, float* out);
 void decode_block(const BlockNVFP4& block, float* out);
 
+void decode_block(const BlockInt4<32>& block, float* out);
+void decode_block(const BlockInt4<128>& block, float* out);
+void decode_block(const BlockInt8<32>& block, float* out);
+void decode_block(const BlockInt8<128>& block, float* out);
+void decode_block(const BlockFp8<32>& block, float* out);
+void decode_block(const BlockFp8<128>& block, float* out);
+void decode_block(const BlockNf4& block, float* out);
+void decode_block(const BlockScaledNvfp4& block, float* out);
+
 }  // namespace headrace

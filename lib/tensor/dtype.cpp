@@ -44,6 +44,16 @@ constexpr std::array<DTypeInfo, static_cast<size_t>(DType::kCount)> kInfo = {{
     {DType::kTQ2_0, "TQ2_0", 256, 66, 35},
     {DType::kMXFP4, "MXFP4", 32, 17, 39},
     {DType::kNVFP4, "NVFP4", 64, 36, 40},
+    {DType::kINT4_G32, "INT4_G32", 32, 21, -1},
+    {DType::kINT4_G128, "INT4_G128", 128, 69, -1},
+    {DType::kINT8_G32, "INT8_G32", 32, 38, -1},
+    {DType::kINT8_G128, "INT8_G128", 128, 134, -1},
+    {DType::kFP8_G32, "FP8_G32", 32, 36, -1},
+    {DType::kFP8_G128, "FP8_G128", 128, 132, -1},
+    {DType::kNF4_G64, "NF4_G64", 64, 36, -1},
+    {DType::kNVFP4_G64, "NVFP4_G64", 64, 40, -1},
+    {DType::kU8, "U8", 1, 1, -1},
+    {DType::kF8_E4M3, "F8_E4M3", 1, 1, -1},
 }};
 
 constexpr bool info_in_order() {

@@ -1,4 +1,5 @@
-// Element types: plain ones, and the block formats of GGUF files (layouts in docs/formats.md).
+// Element types: plain ones, the block formats of GGUF files, and those that quantized checkpoints of Hugging Face
+// folders are brought into (layouts in docs/formats.md).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,8 @@
 
 namespace headrace {
 
-// Plain types first, then GGUF's block types under GGML's names.
+// Plain types first, then GGUF's block types under GGML's names, then those of quantized checkpoints: groups of so many
+// elements of a row with a float32 scale.
 enum class DType : int32_t {
   kF32,
   kF16,
@@ -44,6 +46,17 @@ enum class DType : int32_t {
   kTQ2_0,
   kMXFP4,
   kNVFP4,
+  kINT4_G32,
+  kINT4_G128,
+  kINT8_G32,
+  kINT8_G128,
+  kFP8_G32,
+  kFP8_G128,
+  kNF4_G64,
+  kNVFP4_G64,
+  // Plain types of safetensors files that are parts of quantized weights.
+  kU8,
+  kF8_E4M3,
   kCount,
 };
 
@@ -59,6 +72,10 @@ const DTypeInfo& dtype_info(DType dtype);
 inline std::string_view dtype_name(DType dtype) { return dtype_info(dtype).name; }
 // True for types whose values are stored in blocks with scales.
 inline bool is_block_format(DType dtype) { return dtype_info(dtype).block_size > 1; }
+// Block formats whose elements are floats, of too wide a range for products of integers.
+inline bool is_scaled_float(DType dtype) {
+  return dtype == DType::kFP8_G32 || dtype == DType::kFP8_G128 || dtype == DType::kNF4_G64;
+}
 
 std::optional<DType> dtype_from_ggml(uint32_t ggml_type);
 

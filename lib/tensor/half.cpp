@@ -49,4 +49,10 @@ float ue4m3_to_float(uint8_t bits) {
   return (1.0f + mantissa * 0.125f) * std::bit_cast<float>((exponent + 120) << 23);
 }
 
+float e4m3_to_float(uint8_t bits) {
+  if ((bits & 0x7f) == 0x7f) return std::bit_cast<float>(0x7fc00000u);
+  const float magnitude = ue4m3_to_float(bits & 0x7f);
+  return bits & 0x80 ? -magnitude : magnitude;
+}
+
 }  // namespace headrace

@@ -24,5 +24,11 @@ uint16_t float_to_bfloat16(float value);
 float e8m0_half_to_float(uint8_t e);
 // Unsigned E4M3 (bias 7); the sign bit is ignored and 0x7f, which E4M3 calls NaN, is 0.
 float ue4m3_to_float(uint8_t bits);
+// E4M3 with its sign and without infinities (E4M3FN): 0x7f and 0xff are NaN.
+float e4m3_to_float(uint8_t bits);
+// A scale of NVFP4 with the factor of BlockScaledNvfp4.
+inline float scaled_ue4m3(uint8_t bits, float scale) {
+  return scale < 0.0f ? ue4m3_to_float(bits) / -scale : ue4m3_to_float(bits) * scale;
+}
 
 }  // namespace headrace

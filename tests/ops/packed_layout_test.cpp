@@ -16,18 +16,21 @@ namespace {
 
 constexpr int64_t kRows = 40, kCols = 512;  // a strip short of a pair, and rows short of a strip
 
-std::vector<DType> weight_types() {
-  std::vector<DType> types = {DType::kF32, DType::kF16, DType::kBF16};
+// Types of GGUF files, or those of quantized checkpoints.
+std::vector<DType> weight_types(bool gguf) {
+  std::vector<DType> types;
+  if (gguf) types = {DType::kF32, DType::kF16, DType::kBF16};
   for (int32_t i = 0; i < static_cast<int32_t>(DType::kCount); ++i) {
-    if (is_block_format(static_cast<DType>(i))) types.push_back(static_cast<DType>(i));
+    const DTypeInfo& info = dtype_info(static_cast<DType>(i));
+    if (is_block_format(info.dtype) && (info.ggml_type >= 0) == gguf) types.push_back(info.dtype);
   }
   return types;
 }
 
 // Of all packed bytes, of weights as they are and decoded.
-uint64_t layout_hash(Backend& backend) {
+uint64_t layout_hash(Backend& backend, bool gguf) {
   uint64_t hash = 0;
-  for (const DType dtype : weight_types()) {
+  for (const DType dtype : weight_types(gguf)) {
     for (const bool decode : {false, true}) {
       PackOptions options;
       options.decode_to_float = decode;
@@ -44,14 +47,15 @@ uint64_t layout_hash(Backend& backend) {
 }  // namespace
 
 TEST_CASE("packed bytes are in the order that the layout's name stands for") {
-  // Where this number has to change, the one in kPackedLayout does as well: files are kept under that name.
+  // Where one of these numbers has to change, the one in kPackedLayout does as well: files are kept under that name.
   REQUIRE(kPackedLayout == "cpu/1");
   for (const Isa isa : available_isas()) {
     for (const int num_threads : {1, 3}) {
       auto backend = make_cpu_backend({.isa = isa, .num_threads = num_threads});
       REQUIRE(backend.ok());
       CHECK((*backend)->packed_layout() == kPackedLayout);
-      CHECK(layout_hash(**backend) == 0x87728651518c8685u);
+      CHECK(layout_hash(**backend, true) == 0x87728651518c8685u);
+      CHECK(layout_hash(**backend, false) == 0xa8606bbe3bf74b9au);
     }
   }
 }
@@ -59,7 +63,9 @@ TEST_CASE("packed bytes are in the order that the layout's name stands for") {
 TEST_CASE("packed bytes are taken in place, and only as many as the shape needs") {
   auto backend = make_cpu_backend({});
   REQUIRE(backend.ok());
-  for (const DType dtype : weight_types()) {
+  std::vector<DType> types = weight_types(true);
+  for (const DType dtype : weight_types(false)) types.push_back(dtype);
+  for (const DType dtype : types) {
     INFO(dtype_name(dtype));
     WeightSource source = tuning_test::make_source(dtype, kRows, kCols);
     const auto packed = (*backend)->pack(source, {});

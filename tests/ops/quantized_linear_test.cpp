@@ -24,7 +24,8 @@ const std::vector<DType>& block_formats() {
   static const std::vector<DType> all = [] {
     std::vector<DType> list;
     for (int32_t i = 0; i < static_cast<int32_t>(DType::kCount); ++i) {
-      if (is_block_format(static_cast<DType>(i))) list.push_back(static_cast<DType>(i));
+      const DType dtype = static_cast<DType>(i);
+      if (is_block_format(dtype) && !is_scaled_float(dtype)) list.push_back(dtype);
     }
     return list;
   }();
@@ -76,6 +77,20 @@ void set_scales(DType dtype, std::byte* at, std::mt19937& rng) {
     case DType::kNVFP4:
       for (uint8_t& scale : block_at<BlockNVFP4>(at).d) scale = static_cast<uint8_t>(rng() % 64);
       return;
+    case DType::kINT4_G32:
+    case DType::kINT4_G128:
+      block_at<BlockInt4<32>>(at).d = half_to_float(d) * 1.0001f;  // no float16
+      block_at<BlockInt4<32>>(at).zero = static_cast<uint8_t>(rng() % 17);
+      return;
+    case DType::kINT8_G32:
+    case DType::kINT8_G128:
+      block_at<BlockInt8<32>>(at).d = half_to_float(d) * 1.0001f;
+      block_at<BlockInt8<32>>(at).zero = static_cast<int16_t>(static_cast<int>(rng() % 257) - 128);
+      return;
+    case DType::kNVFP4_G64:
+      block_at<BlockScaledNvfp4>(at).scale = rng() & 1 ? 0.7f : -3.3f;
+      for (uint8_t& scale : block_at<BlockScaledNvfp4>(at).d) scale = static_cast<uint8_t>(rng() % 64);
+      return;
     case DType::kIQ1_M:
       for (int i = 0; i < 4; ++i) {
         uint16_t& word = block_at<BlockIQ1_M>(at).scales[i];
@@ -113,6 +128,10 @@ double largest_terms(DType dtype) {
     case DType::kQ4_K: return kD * (63 * 15 + 63);
     case DType::kQ5_K: return kD * (63 * 31 + 63);
     case DType::kQ6_K: return kD * 128 * 64;
+    case DType::kINT4_G32:
+    case DType::kINT4_G128: return kD * 1.001 * (15 + 16);
+    case DType::kINT8_G32:
+    case DType::kINT8_G128: return kD * 1.001 * (128 + 128);
     default: return 0;  // no minimum: the values say it
   }
 }

@@ -1,4 +1,4 @@
-// Every element type decodes random bytes to exactly the values that PyPI's gguf gives
+// Every element type decodes random bytes to exactly the values that PyPI's gguf, or NumPy, gives
 // (tests/data/dequantize, written by tests/data/generate_dequantize.py): bit for bit, and NaN for NaN.
 #include <bit>
 #include <cmath>
@@ -89,7 +89,7 @@ TEST_CASE("half precision goes through every value and back", "[half]") {
 TEST_CASE("type numbers are a bijection and sizes fit the layouts", "[dtype]") {
   for (int i = 0; i < static_cast<int>(DType::kCount); ++i) {
     const DTypeInfo& info = dtype_info(static_cast<DType>(i));
-    REQUIRE(dtype_from_ggml(static_cast<uint32_t>(info.ggml_type)) == info.dtype);
+    if (info.ggml_type >= 0) REQUIRE(dtype_from_ggml(static_cast<uint32_t>(info.ggml_type)) == info.dtype);
   }
   for (uint32_t removed : {4u, 5u, 31u, 32u, 33u, 36u, 37u, 38u, 43u, 0xffffffffu}) {
     REQUIRE_FALSE(dtype_from_ggml(removed).has_value());

@@ -317,7 +317,6 @@ TEST_CASE("configs that cannot be honoured name the key") {
   check_config("architectures", {"MysteryForCausalLM"}, StatusCode::kUnsupported);
   check_config("num_experts", 8, StatusCode::kUnsupported);
   check_config("num_local_experts", 8, StatusCode::kUnsupported);
-  check_config("quantization_config", {{"quant_method", "gptq"}}, StatusCode::kUnsupported);
   check_config("partial_rotary_factor", 0.5, StatusCode::kUnsupported);
   check_config("residual_multiplier", 0.2, StatusCode::kUnsupported);
   check_config("sliding_window", 64, StatusCode::kUnsupported);

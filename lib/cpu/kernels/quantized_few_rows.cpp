@@ -155,6 +155,10 @@ bool run_few_rows(const QuantizedTask& task, const Scratch& scratch) {
     CASE(kIQ4_NL);
     CASE(kIQ4_XS);
     CASE(kMXFP4);
+    CASE(kINT4_G32);
+    CASE(kINT4_G128);
+    CASE(kINT8_G32);
+    CASE(kINT8_G128);
 #undef CASE
     default: return false;
   }

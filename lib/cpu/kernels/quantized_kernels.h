@@ -31,10 +31,11 @@ constexpr int kTaskColumns = kTaskStrips * kStripRows;
 
 // Float scales of an unpacked block.
 enum class ScaleKind : int32_t {
-  kOne,     // scales [16]
-  kOneMin,  // scales [16], minima [16]
-  kTwo,     // scales [2][16], for k 0..15 and 16..31
-  kTwoMin,  // scales [2][16], minima [2][16]
+  kOne,           // scales [16]
+  kOneMin,        // scales [16], minima [16]
+  kTwo,           // scales [2][16], for k 0..15 and 16..31
+  kTwoMin,        // scales [2][16], minima [2][16]
+  kOneMinSigned,  // as kOneMin, with codes kSigned8
 };
 
 // Range of the unpacked codes. Unsigned ones stand for code - (1 << offset_shift), or for themselves under kOneMin
@@ -61,6 +62,10 @@ enum class RecordFormat : int32_t {
   kIQ4_NL,
   kIQ4_XS,
   kMXFP4,
+  kINT4_G32,
+  kINT4_G128,
+  kINT8_G32,
+  kINT8_G128,
   kBlocks,
 };
 

@@ -96,6 +96,7 @@ RunChunk choose_chunk(ScaleKind scale, CodeKind code) {
       if (code == CodeKind::kUpTo63) return run_chunk<ScaleKind::kTwo, CODES(kUpTo63)>;
       return run_chunk<ScaleKind::kTwo, CODES(kSigned8)>;
     case ScaleKind::kTwoMin: return run_chunk<ScaleKind::kTwoMin, CODES(kUpTo15)>;
+    case ScaleKind::kOneMinSigned: return run_chunk<ScaleKind::kOneMinSigned, CODES(kSigned8)>;
   }
   return nullptr;
 }

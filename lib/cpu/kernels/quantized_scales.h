@@ -10,6 +10,7 @@ namespace headrace::HEADRACE_ISA_NAMESPACE {
 
 typedef uint8_t Bytes16 __attribute__((vector_size(16)));
 typedef int8_t SignedBytes16 __attribute__((vector_size(16)));
+typedef int16_t Shorts16 __attribute__((vector_size(32)));
 typedef float Floats16 __attribute__((vector_size(64)));
 
 #define HEADRACE_LOAD(type, name, from) \
@@ -54,6 +55,19 @@ HEADRACE_INLINE void k_scales(const uint8_t* record, float* scales, float* minim
   }
 }
 
+// Groups of integers: float32 scales [16], then zero points [16] of type Zeros; every block of 32 has the same.
+template <class Zeros, int kBlocks>
+HEADRACE_INLINE void group_scales(const uint8_t* record, float* scales, float* minima) {
+  HEADRACE_LOAD(Floats16, d, record);
+  HEADRACE_LOAD(Zeros, zero, record + sizeof d);
+  const Floats16 min = -(d * __builtin_convertvector(zero, Floats16));
+  HEADRACE_UNROLL
+  for (int j = 0; j < kBlocks; ++j) {
+    HEADRACE_STORE(scales + j * kStripRows, d);
+    HEADRACE_STORE(minima + j * kStripRows, min);
+  }
+}
+
 // Scales (and minima, where the format has them) of the record r, in the order of ScaleKind, block after block.
 template <RecordFormat F>
 HEADRACE_INLINE void record_scales(const uint8_t* r, float* scales, float* minima) {
@@ -67,6 +81,14 @@ HEADRACE_INLINE void record_scales(const uint8_t* r, float* scales, float* minim
       const uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
       memcpy(scales + i, &bits, sizeof bits);
     }
+  } else if constexpr (F == RecordFormat::kINT4_G32) {
+    group_scales<Bytes16, 1>(r, scales, minima);
+  } else if constexpr (F == RecordFormat::kINT4_G128) {
+    group_scales<Bytes16, 4>(r, scales, minima);
+  } else if constexpr (F == RecordFormat::kINT8_G32) {
+    group_scales<Shorts16, 1>(r, scales, minima);
+  } else if constexpr (F == RecordFormat::kINT8_G128) {
+    group_scales<Shorts16, 4>(r, scales, minima);
   } else if constexpr (F == RecordFormat::kIQ4_XS) {
     widen_halves(r, &d);
     for (int j = 0; j < 8; ++j) {

@@ -33,7 +33,8 @@ HEADRACE_INLINE void with_rows(int64_t rows, const Function& function) {
 }
 
 constexpr bool two_scales(ScaleKind kind) { return kind == ScaleKind::kTwo || kind == ScaleKind::kTwoMin; }
-constexpr bool has_minima(ScaleKind kind) { return kind == ScaleKind::kOneMin || kind == ScaleKind::kTwoMin; }
+constexpr bool has_unsigned_minima(ScaleKind kind) { return kind == ScaleKind::kOneMin || kind == ScaleKind::kTwoMin; }
+constexpr bool has_minima(ScaleKind kind) { return has_unsigned_minima(kind) || kind == ScaleKind::kOneMinSigned; }
 
 // Sums of one half of a block that fit into the registers beside those of the other half and the accumulators.
 constexpr int kMostTwoScaleSums = kVectorRegisters == 32 ? 8 : kExactDot ? 4 : 3;
@@ -131,7 +132,7 @@ constexpr int rows_together() {
 template <int V, int R, int kStride, ScaleKind K, CodeKind C, class Groups>
 HEADRACE_INLINE void add_block(const TileWeights<Groups>& weights, int64_t w, const uint8_t* activations, int shift,
                                FloatVec (*acc)[R]) {
-  constexpr bool kOffset = !has_minima(K) && (kExactDot || C != CodeKind::kSigned8);
+  constexpr bool kOffset = !has_unsigned_minima(K) && (kExactDot || C != CodeKind::kSigned8);
   constexpr int kScales = two_scales(K) ? 2 : 1;
   const auto scale_of = [&](const float* values, int v, int part) __attribute__((always_inline)) {
     return float_load(values + lane_step(v, kStripFloats, 1) + (kScales * w + part) * kStripRows);

@@ -94,6 +94,12 @@ HEADRACE_INLINE void record_codes(const uint8_t* r, uint8_t* codes) {
     unpack_table(kIq4Codes, r + 32, codes);
   } else if constexpr (F == RecordFormat::kMXFP4) {
     unpack_table(kFp4Codes, r + 16, codes);
+  } else if constexpr (F == RecordFormat::kINT4_G32 || F == RecordFormat::kINT4_G128) {
+    constexpr int kBlocks = F == RecordFormat::kINT4_G32 ? 1 : 4;
+    for (int j = 0; j < kBlocks; ++j) unpack_nibbles(r + 80 + 256 * j, codes + kBlockCodes * j);
+  } else if constexpr (F == RecordFormat::kINT8_G32 || F == RecordFormat::kINT8_G128) {
+    constexpr int kBlocks = F == RecordFormat::kINT8_G32 ? 1 : 4;
+    for (int j = 0; j < kBlocks; ++j) unpack_bytes(r + 96 + 512 * j, codes + kBlockCodes * j);
   } else {
     for (int j = 0; j < 8; ++j, codes += kBlockCodes) {
       if constexpr (F == RecordFormat::kQ4_K) unpack_nibbles(r + 256 + 256 * j, codes);
@@ -154,6 +160,10 @@ void unpack_records(const QuantizedLayout& layout, const uint8_t* record, int64_
     CASE(kIQ4_NL);
     CASE(kIQ4_XS);
     CASE(kMXFP4);
+    CASE(kINT4_G32);
+    CASE(kINT4_G128);
+    CASE(kINT8_G32);
+    CASE(kINT8_G128);
 #undef CASE
     case RecordFormat::kBlocks: return unpack_file_blocks(layout, record, num_records, out);
   }

@@ -15,6 +15,7 @@ const KernelTable kKernelTable = {
     widest_panels(1),
     matmul_tile,
     widen,
+    widen_scaled,
     rms_norm_row,
     layer_norm_row,
     gated_activation,

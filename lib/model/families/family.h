@@ -124,7 +124,8 @@ struct ImportedModel {
   std::vector<WeightEntry> vision_weights;
 };
 
-// The same with every tensor checked.
+// The same with every tensor checked. weights: of a quantized checkpoint what open_quantized makes of them
+// (quantization/checkpoint.h).
 Result<ImportedModel> import_config(const nlohmann::json& config, const TensorFile& weights);
 Result<ImportedModel> import_gguf(const GgufFile& file);
 

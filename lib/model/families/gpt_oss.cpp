@@ -92,6 +92,7 @@ Result<ModelSpec> gpt_oss_from_gguf(const GgufReader& gguf) {
 }
 
 constexpr TensorForm kTransposed = TensorForm::kTransposed;
+// Experts in MXFP4 come output by output (quantization/mxfp4.cpp), others input by input.
 constexpr NamePair kHfLayer[] = {
     {"q_proj", "self_attn.q_proj"},
     {"k_proj", "self_attn.k_proj"},
@@ -102,10 +103,13 @@ constexpr NamePair kHfLayer[] = {
     {"feed_forward_norm", "post_attention_layernorm"},
     {"router", "mlp.router"},
     {"experts.*.gate_proj.weight", "mlp.experts.gate_up_proj", kTransposed, true},
+    {"experts.*.gate_proj.weight", "mlp.experts.gate_up_proj.weight", TensorForm::kRows, true},
     {"experts.*.gate_proj.bias", "mlp.experts.gate_up_proj_bias", TensorForm::kRows, true},
     {"experts.*.up_proj.weight", "mlp.experts.gate_up_proj", kTransposed, true},
+    {"experts.*.up_proj.weight", "mlp.experts.gate_up_proj.weight", TensorForm::kRows, true},
     {"experts.*.up_proj.bias", "mlp.experts.gate_up_proj_bias", TensorForm::kRows, true},
     {"experts.*.down_proj.weight", "mlp.experts.down_proj", kTransposed},
+    {"experts.*.down_proj.weight", "mlp.experts.down_proj.weight"},
     {"experts.*.down_proj.bias", "mlp.experts.down_proj_bias"},
 };
 WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTopNames, {}, kTiedHead}; }

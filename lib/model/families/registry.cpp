@@ -89,7 +89,6 @@ Result<FamilyReading> read_config(const nlohmann::json& config, const TensorFile
   FamilyReading out;
   const auto read = [&]() -> Status {
     HEADRACE_ASSIGN_OR_RETURN(const Family* family, find_by_config(reader));
-    HEADRACE_RETURN_IF_ERROR(reader.only("quantization_config", nullptr));
     HEADRACE_ASSIGN_OR_RETURN(out.spec, family->from_config(reader, weights));
     out.naming = family->hf_names(weights);
     HEADRACE_RETURN_IF_ERROR(validate_spec(out.spec));
