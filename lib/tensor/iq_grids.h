@@ -21,8 +21,7 @@ inline uint8_t iq_signs(uint32_t seven_bits) {
 }
 
 // The values of IQ4_NL's and IQ4_XS's 4-bit codes.
-inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                          1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 // Twice the values of FP4 (E2M1) codes, so that they are whole numbers; MXFP4's and NVFP4's scales take the
 // half.
 inline constexpr int8_t kFp4DoubledValues[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
