@@ -29,6 +29,7 @@ struct Tile {
 };
 
 int32_t choose_tile_tokens(const PagedAttentionParams& p, int num_threads) {
+  if (p.selected.positions != nullptr) return 1;  // rows have lists of their own
   const int64_t group = p.num_heads / p.layout.num_kv_heads;
   const int64_t rows = int64_t{p.query_start[p.num_seqs]} * group * p.layout.num_kv_heads;
   int64_t target = kMostRows;
@@ -67,10 +68,12 @@ struct Workspace {
   float *max, *sum, *acc;        // running
   float *split_max, *split_sum, *split_acc;
   float* kernel;
+  const uint8_t** listed;  // [kSplit] rows of a split with a list of positions
+  const uint8_t** listed_scales;
 
   // Lays the pieces out from `memory` and returns the floats used; memory may be null to measure.
   int64_t lay(float* memory, int64_t rows, int64_t padded_rows, int64_t head_dim, int64_t padded_dim,
-              int64_t kernel_floats) {
+              int64_t kernel_floats, int64_t listed_rows) {
     int64_t used = 0;
     const auto take = [&](int64_t floats) {
       float* at = memory == nullptr ? nullptr : memory + used;
@@ -87,6 +90,8 @@ struct Workspace {
     split_sum = take(rows);
     split_acc = take(rows * padded_dim);
     kernel = take(kernel_floats);
+    listed = reinterpret_cast<const uint8_t**>(take(listed_rows * 2));
+    listed_scales = reinterpret_cast<const uint8_t**>(take(listed_rows * 2));
     return used;
   }
 };
@@ -108,7 +113,8 @@ class Run {
   int64_t lay(Workspace& w, float* memory) const {
     const int64_t tile_rows = kernels_.float_tile_rows;
     return w.lay(memory, most_rows(), (most_rows() + tile_rows - 1) / tile_rows * tile_rows, head_dim_, padded_dim_,
-                 kernels_.attention_scratch_floats(head_dim_, most_rows()));
+                 kernels_.attention_scratch_floats(head_dim_, most_rows()),
+                 p_.selected.positions != nullptr ? kSplit : 0);
   }
 
   // Fills the rows' ranges and their queries in the kernel's order.
@@ -156,6 +162,8 @@ class Run {
     s.sum = sum;
     s.acc = acc;
     s.scratch = w.kernel;
+    s.rows = s.row_scales = nullptr;
+    if (p_.selected.positions != nullptr) list_rows(tile, s, w);
     kernels_.attention_split(s);
   }
 
@@ -188,6 +196,20 @@ class Run {
   }
 
  private:
+  // Where the rows of a split's ranks lie.
+  void list_rows(const Tile& tile, AttentionSplit& s, const Workspace& w) const {
+    const int32_t* positions = p_.selected.positions + tile.first_token * p_.selected.max_count;
+    const int64_t row_bytes = head_dim_ * static_cast<int64_t>(p_.layout.element_bytes());
+    for (int64_t rank = s.begin; rank < s.end; ++rank) {
+      const int32_t position = positions[rank], offset = position % s.block_size;
+      const uint8_t* block = s.cache + s.block_table[position / s.block_size] * s.block_bytes;
+      w.listed[rank - s.begin] = block + offset * row_bytes;
+      w.listed_scales[rank - s.begin] = block + s.code_bytes + int64_t{offset} * s.scale_groups * 2;
+    }
+    s.rows = w.listed;
+    s.row_scales = w.listed_scales;
+  }
+
   const PagedAttentionParams& p_;
   const KernelTable& kernels_;
   int32_t group_, head_dim_, padded_dim_, tile_tokens_;

@@ -10,6 +10,7 @@
 #include "cpu/attention.h"
 #include "cpu/elementwise.h"
 #include "cpu/experts.h"
+#include "cpu/indexer.h"
 #include "cpu/kernel_table.h"
 #include "cpu/linear.h"
 #include "cpu/packed_float.h"
@@ -17,6 +18,7 @@
 #include "cpu/packed_scaled_float.h"
 #include "cpu/recurrent.h"
 #include "cpu/rope_table.h"
+#include "cpu/streams.h"
 #include "cpu/tuner.h"
 #include "ops/router.h"
 
@@ -108,20 +110,24 @@ class CpuBackend final : public Backend {
       float* q = p.q + row * p.num_heads * head_dim;
       for (int32_t h = 0; h < p.num_heads; ++h) prepare(q + h * head_dim, p.q_norm);
       if (p.q_scale != nullptr) kernels_.scale(p.q_scale[row], p.num_heads * head_dim, q);
+      if (p.k == nullptr) return;
       const int64_t slot = p.slots[row];
       std::byte* block = p.cache + static_cast<size_t>(slot / layout.block_size) * layout.block_bytes();
       for (int32_t h = 0; h < layout.num_kv_heads; ++h) {
         float* key = p.k + (row * layout.num_kv_heads + h) * head_dim;
         prepare(key, p.k_norm);
         auto* bytes = reinterpret_cast<uint8_t*>(block + static_cast<size_t>(h) * layout.head_bytes());
-        kernels_.store_kv(static_cast<int32_t>(layout.dtype), key, p.v + (row * layout.num_kv_heads + h) * head_dim,
-                          layout.head_dim, layout.block_size, static_cast<int32_t>(slot % layout.block_size), bytes,
-                          bytes + layout.half_bytes());
+        const bool apart = layout.content == KvContent::kKeysAndValues;
+        const float* value = apart ? p.v + (row * layout.num_kv_heads + h) * head_dim : key;
+        kernels_.store_kv(static_cast<int32_t>(layout.dtype), key, value, layout.head_dim, layout.block_size,
+                          static_cast<int32_t>(slot % layout.block_size), layout.has_keys() ? bytes : nullptr,
+                          layout.has_values() ? bytes + layout.values_offset() : nullptr);
       }
     });
   }
 
   void paged_attention(const PagedAttentionParams& p) override { attention_.run(p, pool_, kernels_); }
+  void select_positions(const SelectPositionsParams& p) override { indexer_.run(p, pool_, kernels_); }
 
   void gated_activation(const GatedActivationParams& p) override {
     for_elements(pool_, p.num_elements, [&](int64_t at, int64_t count) {
@@ -134,6 +140,7 @@ class CpuBackend final : public Backend {
   }
 
   void scale(const ScaleParams& p) override {
+    if (p.columns != nullptr) return run_scale_columns(p, pool_);
     for_elements(pool_, p.num_elements, [&](int64_t at, int64_t count) { kernels_.scale(p.factor, count, p.x + at); });
   }
 
@@ -154,6 +161,9 @@ class CpuBackend final : public Backend {
     });
   }
 
+  void mix_streams(const MixStreamsParams& p) override { run_mix_streams(p, pool_); }
+  void match_magnitude(const MatchMagnitudeParams& p) override { run_match_magnitude(p, pool_); }
+  void cut_gates(const CutGatesParams& p) override { run_cut_gates(p, pool_); }
   void causal_conv(const CausalConvParams& p) override { run_causal_conv(p, pool_, kernels_); }
   void selective_scan(const SelectiveScanParams& p) override { run_selective_scan(p, pool_, kernels_); }
   void linear_recurrence(const LinearRecurrenceParams& p) override { run_linear_recurrence(p, pool_, kernels_); }
@@ -189,6 +199,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   RopeTable rope_;
   CpuAttention attention_;
+  CpuIndexer indexer_;
   CpuExperts experts_;
   CpuLinear linear_;
 };

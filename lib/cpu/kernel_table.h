@@ -64,6 +64,27 @@ struct AttentionSplit {
   float* sum;      // [num_rows] out
   float* acc;      // [num_rows][padded_dim] out
   float* scratch;  // attention_scratch_floats(...)
+  // Not null: positions are ranks in a list of rows that are keys and values at once, and every rank of the split is
+  // seen. Where the row of rank begin + i and (Q8) its scales lie. cache, block_table and half_bytes do not count then.
+  const uint8_t* const* rows;
+  const uint8_t* const* row_scales;
+};
+
+// Scores of an indexer for one row (SelectPositionsParams), positions [begin, end).
+struct IndexSpan {
+  int32_t kv_dtype;  // KvDType
+  int32_t head_dim;
+  int32_t block_size;
+  int64_t code_bytes;
+  int32_t scale_groups;
+  const uint8_t* cache;
+  int64_t block_bytes;
+  const int32_t* block_table;
+  int64_t begin, end;  // begin: a multiple of 64
+  int32_t num_heads;
+  const float* q;        // [tiles of float_tile_rows][head_dim][float_tile_rows]
+  const float* weights;  // [num_heads]
+  float* scores;         // [end - begin, rounded up to 64]; what lies past the end means nothing
 };
 
 // GatedActivationParams for num_rows rows of `count` elements; strides in floats. out may be gate.
@@ -108,7 +129,8 @@ struct KernelTable {
 
   // Rotates one head by cos and sin [rotary_dim / 2].
   void (*rotate_head)(float* head, const float* cosine, const float* sine, int32_t rotary_dim, bool interleaved);
-  // Stores one head's key and value of one token: key/value are the head's bytes in the token's block.
+  // Stores one head's key and value of one token, of which key_bytes or value_bytes may be null: the head's bytes in the
+  // token's block.
   void (*store_kv)(int32_t kv_dtype, const float* key, const float* value, int32_t head_dim, int32_t block_size,
                    int32_t offset, uint8_t* key_bytes, uint8_t* value_bytes);
 
@@ -120,6 +142,8 @@ struct KernelTable {
                           float* sum, float* acc);
   // out [head_dim] = acc / sum.
   void (*attention_finish)(const float* acc, float sum, int32_t head_dim, float* out);
+
+  void (*index_scores)(const IndexSpan& span);
 
   // The ops of tensor/recurrent_params.h, for rows of one sequence; states are updated in place.
   void (*causal_conv)(const ConvSpan& span);

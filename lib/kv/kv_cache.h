@@ -18,8 +18,8 @@
 namespace headrace {
 
 struct KvCacheConfig {
-  // One per layer, all with the same dtype and block_size; without KV heads where a layer has no attention, which
-  // models with recurrent state may have.
+  // One for each part of the cache, of a layer one or more, all with the same dtype and block_size. Without KV heads
+  // where a layer keeps nothing, but not all of them unless there is recurrent state.
   std::vector<KvLayout> layers;
   int64_t num_blocks = 0;
   // Recurrent state of one sequence over all layers; 0: the model has none, and the rest below counts for nothing.
@@ -103,7 +103,7 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   int32_t block_size() const;
   KvCacheStats stats() const;
 
-  // Layer `layer`'s blocks: [num_blocks][layers[layer].block_bytes()].
+  // The blocks of one of config().layers: [num_blocks][layers[layer].block_bytes()].
   std::byte* layer_data(int32_t layer);
 
   // A number below 0 that stands in token_ids for what is no token, an image say: the same for equal contents, for as long as

@@ -95,12 +95,14 @@ void zero_block_tail(const KvLayout& layout, std::span<std::byte> block, int32_t
   const auto groups = static_cast<size_t>(layout.scale_groups());
   for (int32_t head = 0; head < layout.num_kv_heads; ++head) {
     std::byte* keys = block.data() + static_cast<size_t>(head) * layout.head_bytes();
-    std::byte* values = keys + layout.half_bytes();
-    zero_keys(keys, layout.element_bytes(), head_dim);
-    zero_values(values, layout.element_bytes(), head_dim);
-    if (scaled) {
-      zero_keys(keys + layout.code_bytes(), 2, groups);
-      zero_values(values + layout.code_bytes(), 2, groups);
+    std::byte* values = keys + layout.values_offset();
+    if (layout.has_keys()) {
+      zero_keys(keys, layout.element_bytes(), head_dim);
+      if (scaled) zero_keys(keys + layout.code_bytes(), 2, groups);
+    }
+    if (layout.has_values()) {
+      zero_values(values, layout.element_bytes(), head_dim);
+      if (scaled) zero_values(values + layout.code_bytes(), 2, groups);
     }
   }
 }

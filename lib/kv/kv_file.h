@@ -8,7 +8,7 @@
 //   48  tokens u64
 //   56  bytes of the file u64
 //   64  XXH3-64 of bytes 0..63                     (this far every format version agrees)
-//   72  per layer: KV heads u32, head dim u32
+//   72  per layer (a part of the cache each): KV heads u32, head dim u32
 //       token ids i32 [tokens]
 //       per block, per layer: the block's bytes    (tensor/kv_layout.h; zero past the last token)
 //       the recurrent state after the last token   (nothing for 0 tokens)

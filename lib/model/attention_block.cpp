@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <utility>
 
 namespace headrace {
 
@@ -11,10 +12,14 @@ namespace {
 
 void project_inputs(const StepContext& step, const GqaWeights& weights, const float* input) {
   ForwardWorkspace& work = step.work;
-  const bool gated = weights.gate.weight != nullptr;
-  const LinearOutput all[] = {weights.q.to(work.q.data()), weights.k.to(work.k.data()), weights.v.to(work.v.data()),
-                              gated ? weights.gate.to(work.gate_in.data()) : LinearOutput()};
-  const std::span<const LinearOutput> outputs(all, gated ? 4 : 3);
+  LinearOutput all[4];
+  size_t count = 0;
+  const std::pair<const LinearWeight*, std::vector<float>*> weighted[] = {
+      {&weights.q, &work.q}, {&weights.k, &work.k}, {&weights.v, &work.v}, {&weights.gate, &work.gate_in}};
+  for (const auto& [weight, rows] : weighted) {
+    if (weight->weight != nullptr) all[count++] = weight->to(rows->data());
+  }
+  const std::span<const LinearOutput> outputs(all, count);
   LinearParams params;
   params.x = input;
   params.num_tokens = step.num_rows;
@@ -35,6 +40,17 @@ void normalize_whole(const StepContext& step, float* x, const std::vector<float>
   step.backend.rms_norm(params);
 }
 
+// RMS of each head of the values.
+void normalize_values(const StepContext& step, const GqaAttention& spec, const std::vector<float>& weight) {
+  RmsNormParams params;
+  params.x = params.out = step.work.v.data();
+  params.weight = weight.data();
+  params.num_tokens = step.num_rows * spec.num_kv_heads;
+  params.size = spec.head_dim;
+  params.eps = step.spec.norm_eps;
+  step.backend.rms_norm(params);
+}
+
 void normalize_heads(const StepContext& step, float* x, const std::vector<float>& weight, int32_t head_dim) {
   LayerNormParams params;
   params.x = params.out = x;
@@ -50,18 +66,21 @@ void normalize_before(const StepContext& step, const GqaAttention& spec, const G
   if (!spec.qk_norm) return;
   if (spec.qk_norm_kind == QkNormKind::kWhole) {
     normalize_whole(step, step.work.q.data(), weights.q_norm);
-    normalize_whole(step, step.work.k.data(), weights.k_norm);
+    if (spec.kv_layer < 0) normalize_whole(step, step.work.k.data(), weights.k_norm);
   } else if (spec.qk_norm_kind == QkNormKind::kHeadLayer) {
     normalize_heads(step, step.work.q.data(), weights.q_norm, spec.head_dim);
-    normalize_heads(step, step.work.k.data(), weights.k_norm, spec.head_dim);
+    if (spec.kv_layer < 0) normalize_heads(step, step.work.k.data(), weights.k_norm, spec.head_dim);
   }
 }
 
-// Scales the values of work.v and, where they are narrower than keys, moves them apart, the last first, with zeros
-// between.
-void prepare_values(const StepContext& step, const GqaAttention& spec) {
+// Takes, normalises and scales the values of work.v and, where they are narrower than keys, moves them apart, the last
+// first, with zeros between.
+void prepare_values(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights) {
+  if (spec.kv_layer >= 0) return;
   const int64_t heads = step.num_rows * spec.num_kv_heads;
   float* const v = step.work.v.data();
+  if (spec.values_from_keys) std::copy_n(step.work.k.data(), heads * spec.head_dim, v);
+  if (spec.value_norm) normalize_values(step, spec, weights.v_norm);
   if (spec.value_scale != 1.0f) {
     ScaleParams params;
     params.x = v;
@@ -100,7 +119,7 @@ void rotate_and_store(const StepContext& step, const GqaAttention& spec, const G
                       const KvLayout& layout, std::byte* cache) {
   RopeStoreParams params;
   params.q = step.work.q.data();
-  params.k = step.work.k.data();
+  params.k = spec.kv_layer < 0 ? step.work.k.data() : nullptr;
   params.v = step.work.v.data();
   params.num_tokens = step.num_rows;
   params.num_heads = spec.num_heads;
@@ -138,7 +157,7 @@ void rotate_and_store(const StepContext& step, const GqaAttention& spec, const G
 void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights, const float* input,
             const Batch& batch, const KvLayout& layout, std::byte* cache, bool with_output) {
   project_inputs(step, weights, input);
-  prepare_values(step, spec);
+  prepare_values(step, spec, weights);
   normalize_before(step, spec, weights);
   rotate_and_store(step, spec, weights, batch, layout, cache);
   if (!with_output) return;

@@ -22,9 +22,12 @@ struct Attend {
   bool with_output;
 
   void operator()(const GqaAttention& spec, const GqaWeights& weights) const {
-    attend(step, spec, weights, input(), batch, cache.layout, cache.blocks, with_output);
+    attend(step, spec, weights, input(), batch, cache.layout(), cache.blocks(), with_output);
   }
   void operator()(const LatentAttention& spec, const LatentWeights& weights) const {
+    attend(step, spec, weights, input(), batch, cache, with_output);
+  }
+  void operator()(const SparseLatentAttention& spec, const SparseLatentWeights& weights) const {
     attend(step, spec, weights, input(), batch, cache, with_output);
   }
   void operator()(const NoAttention&, const NoAttentionWeights&) const {}
@@ -60,6 +63,9 @@ struct Project {
   void operator()(const LatentAttention& spec, const LatentWeights& weights) const {
     project_attention(step, spec, weights, layer.post_attention_norm, scale);
   }
+  void operator()(const SparseLatentAttention& spec, const SparseLatentWeights& weights) const {
+    (*this)(spec.latent, weights.latent);
+  }
   void operator()(const NoAttention&, const NoAttentionWeights&) const {}
   void operator()(const AttentionBesideMamba& spec, const AttentionBesideMambaWeights& weights) const {
     scale_rows(step, step.work.attention, attention_width(spec.attention), spec.attention_scale);
@@ -80,6 +86,7 @@ struct AttentionWidth {
   }
   int64_t operator()(const GqaAttention& spec) const { return int64_t{spec.num_heads} * spec.value_dim(); }
   int64_t operator()(const LatentAttention& spec) const { return int64_t{spec.num_heads} * spec.key_dim(); }
+  int64_t operator()(const SparseLatentAttention& spec) const { return (*this)(spec.latent); }
   int64_t operator()(const AttentionBesideMamba& spec) const { return (*this)(spec.attention); }
 };
 
@@ -90,6 +97,7 @@ struct MixedWidth {
   }
   int64_t operator()(const GqaAttention&) const { return 0; }
   int64_t operator()(const LatentAttention&) const { return 0; }
+  int64_t operator()(const SparseLatentAttention&) const { return 0; }
   int64_t operator()(const AttentionBesideMamba& spec) const { return spec.mamba.inner(); }
 };
 

@@ -68,10 +68,15 @@ void mix(const StepContext& step, const LightningAttention& spec, const Lightnin
          int64_t offset);
 
 // What a layer has for attention, of any kind: its inputs of work.x up to the output projection, then that.
-struct LayerCache {
-  const KvLayout& layout;
+struct CachePart {
+  KvLayout layout;
   std::byte* blocks;
+};
+struct LayerCache {
+  std::span<const CachePart> parts;  // as kv_layouts() lists them
   int64_t state_offset;
+  const KvLayout& layout() const { return parts[0].layout; }
+  std::byte* blocks() const { return parts[0].blocks; }
 };
 void attend(const StepContext& step, const LayerSpec& spec, const LayerWeights& weights, const Batch& batch,
             const LayerCache& cache, bool with_output);
@@ -80,6 +85,12 @@ void attend(const StepContext& step, const LatentAttention& spec, const LatentWe
             const Batch& batch, const LayerCache& cache, bool with_output);
 void project_attention(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights,
                        const NormWeight& post_norm, float scale);
+// The first part of that: queries in the space of the keys into work.latent_q, their latents, keys stored.
+void project_latent(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights,
+                    const float* input, const Batch& batch, const LayerCache& cache);
+// The same over the positions that the layer's indexer, or that of a layer before, chose into work.selected.
+void attend(const StepContext& step, const SparseLatentAttention& spec, const SparseLatentWeights& weights,
+            const float* input, const Batch& batch, const LayerCache& cache, bool with_output);
 void project_attention(const StepContext& step, const LayerSpec& spec, const LayerWeights& weights);
 // Floats of a row in work.attention and work.mixed between the two.
 int64_t attention_width(const AttentionSpec& spec);
@@ -90,6 +101,31 @@ void feed_forward(const StepContext& step, const DenseFeedForward& spec, const D
                   const float* input, const NormWeight& post_norm, float scale);
 void feed_forward(const StepContext& step, const MixtureOfExperts& spec, const MoeWeights& weights, const float* input,
                   const NormWeight& post_norm, float scale);
+
+// `input` is of work.normed: the experts see the stream with a norm of their own.
+void feed_forward(const StepContext& step, const DenseBesideExperts& spec, const DenseBesideExpertsWeights& weights,
+                  const float* input, const NormWeight& post_norm, float scale);
+
+// Models with one stream have nothing to do in these three: embedding and layers work on work.x. AltUp's streams are
+// work.streams [num_streams, stream_rows, hidden_size].
+// The streams of the embeddings in work.x.
+void expand_streams(const StepContext& step, const AltUp& spec, const ModelWeights& weights, int64_t stream_rows);
+// Streams -> their prediction, its active one in work.x too.
+void predict_streams(const StepContext& step, const AltUp& spec, const AltUpWeights& weights, int64_t stream_rows);
+// The streams corrected by work.x, with the layer's own inputs.
+void correct_streams(const StepContext& step, const AltUp& spec, const LayerWeights& weights, const float* inputs,
+                     int64_t stream_rows);
+// work.x = the mean of what the streams are brought back to.
+void join_streams(const StepContext& step, const AltUp& spec, const ModelWeights& weights, int64_t stream_rows);
+// work.x = (work.x + n + norm(right(left(n)))) / sqrt 2, n: what attention saw, in work.normed.
+void add_laurel(const StepContext& step, const LaurelWeights& weights, int64_t rank);
+
+// work.per_layer [num_layers, num_rows, size] of the tokens whose embeddings work.x holds.
+void project_per_layer(const StepContext& step, const PerLayerInputs& spec, const ModelWeights& weights,
+                       const Batch& batch);
+// work.branch = the layer's share of rows x [num_rows, hidden_size], with `inputs` [num_rows, size] of it.
+void gate_per_layer(const StepContext& step, const PerLayerInputs& spec, const PerLayerWeights& weights, const float* x,
+                    const float* inputs);
 
 // out = norm(x), of the spec's kind; rows of hidden_size.
 void apply_norm(const StepContext& step, const float* x, const NormWeight& norm, float* out);

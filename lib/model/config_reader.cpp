@@ -132,6 +132,12 @@ Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default
   HEADRACE_ASSIGN_OR_RETURN(const std::string old_key, rope.text_or("type", "default"));
   HEADRACE_ASSIGN_OR_RETURN(out.scaling.type, rope.text_or("rope_type", old_key));
   if (out.scaling.type == "su") out.scaling.type = "longrope";  // its first name
+  if (out.scaling.type == "proportional") {                     // which fills whole heads
+    HEADRACE_ASSIGN_OR_RETURN(out.scaling.rotating_share, rope.number_or("partial_rotary_factor", 1.0));
+    HEADRACE_ASSIGN_OR_RETURN(out.scaling.factor, rope.number_or("factor", 1.0));
+    HEADRACE_RETURN_IF_ERROR(rope.only("mrope_section", nullptr));
+    return out;
+  }
   if (partial_default) {
     HEADRACE_ASSIGN_OR_RETURN(out.partial, rope.number_or("partial_rotary_factor", *partial_default));
     if (!(out.partial > 0) || out.partial > 1) {

@@ -4,6 +4,7 @@ namespace headrace {
 
 namespace {
 
+// Rows that the router sees -> work.experts and work.expert_weights.
 void choose(const StepContext& step, const RouterSpec& spec, const MoeWeights& weights, const float* input) {
   ForwardWorkspace& work = step.work;
   const LinearOutput logits[] = {weights.router.to(work.router.data())};
@@ -11,6 +12,7 @@ void choose(const StepContext& step, const RouterSpec& spec, const MoeWeights& w
   RouteParams params;
   params.logits = work.router.data();
   params.correction = weights.correction.empty() ? nullptr : weights.correction.data();
+  params.expert_scales = weights.expert_scales.empty() ? nullptr : weights.expert_scales.data();
   params.num_tokens = step.num_rows;
   params.num_experts = spec.num_experts;
   params.top_k = spec.top_k;
@@ -51,6 +53,26 @@ void add_shared(const StepContext& step, const MixtureOfExperts& spec, const Moe
   linear(step, work.gate.data(), spec.shared_intermediate_size, outputs);
 }
 
+// out = or += the experts of the rows that were chosen for, without the shared feed-forward.
+void visit(const StepContext& step, const MixtureOfExperts& spec, const MoeWeights& weights, const float* input,
+           bool accumulate, float* out) {
+  ExpertsParams params;
+  params.x = input;
+  params.num_tokens = step.num_rows;
+  params.hidden_size = step.spec.hidden_size;
+  params.intermediate_size = spec.intermediate_size;
+  params.all_experts = weights.table;
+  params.experts = step.work.experts.data();
+  params.weights = step.work.expert_weights.data();
+  params.top_k = spec.router.top_k;
+  params.activation = spec.activation;
+  params.activation_limit = spec.activation_limit;
+  params.weight_inputs = spec.weight_inputs;
+  params.accumulate = accumulate;
+  params.out = out;
+  step.backend.experts(params);
+}
+
 }  // namespace
 
 void feed_forward(const StepContext& step, const MixtureOfExperts& spec, const MoeWeights& weights, const float* input,
@@ -60,23 +82,28 @@ void feed_forward(const StepContext& step, const MixtureOfExperts& spec, const M
 
   const bool direct = adds_directly(post_norm, scale);
   float* const out = direct ? work.x.data() : work.branch.data();
-  ExpertsParams params;
-  params.x = input;
-  params.num_tokens = step.num_rows;
-  params.hidden_size = step.spec.hidden_size;
-  params.intermediate_size = spec.intermediate_size;
-  params.all_experts = weights.table;
-  params.experts = work.experts.data();
-  params.weights = work.expert_weights.data();
-  params.top_k = spec.router.top_k;
-  params.activation = spec.activation;
-  params.activation_limit = spec.activation_limit;
-  params.weight_inputs = spec.weight_inputs;
-  params.accumulate = direct;
-  params.out = out;
-  step.backend.experts(params);
+  visit(step, spec, weights, input, direct, out);
   if (spec.shared_intermediate_size > 0) add_shared(step, spec, weights, input, out);
   if (!direct) finish_branch(step, post_norm, scale);
+}
+
+void feed_forward(const StepContext& step, const DenseBesideExperts& spec, const DenseBesideExpertsWeights& weights,
+                  const float* input, const NormWeight& post_norm, float scale) {
+  ForwardWorkspace& work = step.work;
+  float* const dense_out = work.branch.data();
+  gated_linear(step, input, weights.dense, spec.dense.activation, 0.0f, work.gate.data());
+  const LinearOutput down[] = {weights.dense.down.to(dense_out)};
+  linear(step, work.gate.data(), spec.dense.intermediate_size, down);
+  apply_norm(step, dense_out, weights.dense_post_norm, dense_out);
+
+  float* const second = work.second.data();
+  apply_norm(step, work.x.data(), weights.router_norm, second);
+  choose(step, spec.experts.router, weights.experts, second);
+  apply_norm(step, work.x.data(), weights.experts_norm, work.normed.data());
+  visit(step, spec.experts, weights.experts, work.normed.data(), false, second);
+  apply_norm(step, second, weights.experts_post_norm, second);
+  step.backend.add({second, dense_out, step.num_rows * step.spec.hidden_size});
+  finish_branch(step, post_norm, scale);
 }
 
 }  // namespace headrace

@@ -19,12 +19,15 @@ void feed_forward(const StepContext& step, const DenseFeedForward& spec, const D
   ForwardWorkspace& work = step.work;
   if (!spec.gated) {
     activated_linear(step, input, weights.up, spec.activation, spec.intermediate_size, work.gate.data());
-  } else if (spec.gate_scale == 1.0f) {
+  } else if (spec.gate_scale == 1.0f && !spec.gate_cutoff) {
     gated_linear(step, input, weights, spec.activation, 0.0f, work.gate.data());
   } else {
     const LinearOutput inner[] = {weights.gate.to(work.gate.data()), weights.up.to(work.up.data())};
     linear(step, input, step.spec.hidden_size, inner);
-    scale_inner(step, work.gate, spec, spec.gate_scale);
+    if (spec.gate_scale != 1.0f) scale_inner(step, work.gate, spec, spec.gate_scale);
+    if (spec.gate_cutoff) {
+      step.backend.cut_gates({work.gate.data(), step.num_rows, spec.intermediate_size, *spec.gate_cutoff});
+    }
     GatedActivationParams activation;
     activation.gate = work.gate.data();
     activation.up = work.up.data();

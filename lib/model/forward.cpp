@@ -14,10 +14,16 @@ namespace {
 // Floats per row of each buffer of the workspace.
 struct Widths {
   MixerSizes mixer;
-  int64_t hidden = 0, q = 0, kv = 0, attention = 0, q_latent = 0, latent_q = 0, intermediate = 0, experts = 0,
-          top_k = 0, visited = 0;
+  int64_t hidden = 0, q = 0, kv = 0, attention = 0, q_latent = 0, latent_q = 0, index_q = 0, index_k = 0,
+          index_heads = 0, selected = 0, per_layer = 0, second = 0, streams = 0, laurel = 0, intermediate = 0,
+          experts = 0, top_k = 0, visited = 0;
 
   explicit Widths(const ModelSpec& spec) : hidden(spec.hidden_size) {
+    if (spec.per_layer_inputs) {
+      per_layer = static_cast<int64_t>(spec.layers.size()) * spec.per_layer_inputs->size;
+    }
+    if (const auto* altup = std::get_if<AltUp>(&spec.streams)) streams = altup->num_streams;
+    for (const LayerSpec& layer : spec.layers) laurel = std::max<int64_t>(laurel, layer.laurel_rank);
     for (const LayerSpec& layer : spec.layers) {
       std::visit([&](const auto& kind) { add(kind); }, layer.attention);
       std::visit([&](const auto& block) { add(block); }, layer.feed_forward);
@@ -25,8 +31,9 @@ struct Widths {
   }
   // Experts are counted with what the backend holds of their rows: inner values of gate and up, and outputs.
   int64_t total() const {
-    return 3 * hidden + q + attention + q_latent + latent_q + 2 * kv + 2 * intermediate + experts + 2 * top_k +
-           visited + mixer.in + mixer.conv + mixer.gate + mixer.step + mixer.decay + mixer.out;
+    return 3 * hidden + q + attention + q_latent + latent_q + index_q + index_k + index_heads + selected +
+           2 * per_layer + second + laurel + streams * (2 * hidden + streams + 1) + 2 * kv + 2 * intermediate +
+           experts + 2 * top_k + visited + mixer.in + mixer.conv + mixer.gate + mixer.step + mixer.decay + mixer.out;
   }
 
  private:
@@ -44,6 +51,14 @@ struct Widths {
     q_latent = std::max<int64_t>(q_latent, spec.q_rank);
     latent_q = std::max(latent_q, heads * spec.key_dim());
   }
+  void add(const SparseLatentAttention& spec) {
+    add(spec.latent);
+    selected = std::max<int64_t>(selected, spec.top_k);
+    if (!spec.indexer) return;
+    index_q = std::max(index_q, int64_t{spec.indexer->num_heads} * spec.indexer->head_dim);
+    index_k = std::max<int64_t>(index_k, spec.indexer->head_dim);
+    index_heads = std::max<int64_t>(index_heads, spec.indexer->num_heads);
+  }
   template <class Mixer>
   void add(const Mixer& spec) {
     const MixerSizes sizes = mixer_sizes(spec);
@@ -57,6 +72,11 @@ struct Widths {
     add(both.mamba);
   }
   void add(const NoFeedForward&) {}
+  void add(const DenseBesideExperts& both) {
+    second = hidden;
+    add(both.dense);
+    add(both.experts);
+  }
   void add(const DenseFeedForward& dense) { intermediate = std::max<int64_t>(intermediate, dense.intermediate_size); }
   void add(const MixtureOfExperts& moe) {
     intermediate = std::max<int64_t>(intermediate, moe.shared_intermediate_size);
@@ -68,11 +88,32 @@ struct Widths {
 
 // Whether something is added to the residual stream that a linear op cannot add itself.
 bool needs_branch(const ModelSpec& spec) {
-  if (spec.learned_positions > 0 || spec.token_types > 0 || spec.head.transform) return true;
+  if (spec.learned_positions > 0 || spec.token_types > 0 || spec.head.transform || spec.per_layer_inputs ||
+      !std::holds_alternative<OneStream>(spec.streams)) {
+    return true;
+  }
   return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
     return layer.post_attention_norm || layer.post_feed_forward_norm || layer.attention_residual.scale != 1.0f ||
-           layer.feed_forward_residual.scale != 1.0f;
+           layer.feed_forward_residual.scale != 1.0f || layer.laurel_rank > 0 ||
+           std::holds_alternative<DenseBesideExperts>(layer.feed_forward);
   });
+}
+
+// The parts of a layer's cache; of a layer that keeps none of its own, those that it sees.
+std::span<const CachePart> parts_of_layer(const ModelSpec& spec, std::span<const CachePart> parts, size_t layer) {
+  const auto* attention = std::get_if<GqaAttention>(&spec.layers[layer].attention);
+  if (attention != nullptr && attention->kv_layer >= 0) layer = static_cast<size_t>(attention->kv_layer);
+  size_t first = 0;
+  for (size_t i = 0; i < layer; ++i) first += num_cache_parts(spec.layers[i]);
+  return parts.subspan(first, num_cache_parts(spec.layers[layer]));
+}
+
+std::vector<CachePart> cache_parts(KvCache& cache) {
+  std::vector<CachePart> parts;
+  for (const KvLayout& layout : cache.config().layers) {
+    parts.push_back({layout, cache.layer_data(static_cast<int32_t>(parts.size()))});
+  }
+  return parts;
 }
 
 }  // namespace
@@ -96,6 +137,19 @@ Status ForwardPass::grow(int64_t num_rows) {
     work_.attention.resize(rows * static_cast<size_t>(widths.attention));
     work_.q_latent.resize(rows * static_cast<size_t>(widths.q_latent));
     work_.latent_q.resize(rows * static_cast<size_t>(widths.latent_q));
+    work_.index_q.resize(rows * static_cast<size_t>(widths.index_q));
+    work_.index_k.resize(rows * static_cast<size_t>(widths.index_k));
+    work_.index_weights.resize(rows * static_cast<size_t>(widths.index_heads));
+    work_.selected.resize(rows * static_cast<size_t>(widths.selected));
+    work_.num_selected.resize(rows);
+    work_.per_layer.resize(rows * static_cast<size_t>(widths.per_layer));
+    work_.per_layer_rows.resize(rows * static_cast<size_t>(widths.per_layer));
+    work_.second.resize(rows * static_cast<size_t>(widths.second));
+    work_.streams.resize(rows * static_cast<size_t>(widths.streams * widths.hidden));
+    work_.predicted.resize(rows * static_cast<size_t>(widths.streams * widths.hidden));
+    work_.coefficients.resize(rows * static_cast<size_t>(widths.streams * widths.streams));
+    work_.modalities.resize(rows * static_cast<size_t>(widths.streams));
+    work_.laurel.resize(rows * static_cast<size_t>(widths.laurel));
     work_.k.resize(rows * static_cast<size_t>(widths.kv));
     work_.v.resize(rows * static_cast<size_t>(widths.kv));
     work_.q_scale.resize(rows);
@@ -240,14 +294,128 @@ Status ForwardPass::check_whole_sequences(const Batch& batch) const {
   return {};
 }
 
+// What follows the blocks of a layer; inputs [num_rows, size]: the layer's own, or null.
+void ForwardPass::finish_layer(const StepContext& step, size_t layer, const float* inputs) {
+  const LayerWeights& weights = weights_.layers[layer];
+  const int64_t count = step.num_rows * spec_.hidden_size;
+  if (inputs != nullptr) {
+    gate_per_layer(step, *spec_.per_layer_inputs, weights.per_layer, work_.x.data(), inputs);
+    backend_.add({work_.branch.data(), work_.x.data(), count});
+  }
+  if (!weights.output_scale.empty()) backend_.scale({work_.x.data(), count, weights.output_scale[0]});
+}
+
 // Moves the listed (ascending) rows to the front.
-void ForwardPass::keep_rows(const std::vector<int32_t>& rows, std::vector<float>& values, int64_t width) const {
+void ForwardPass::keep_rows(const std::vector<int32_t>& rows, float* values, int64_t width) const {
   if (width == 0) return;  // layers of this kind have no such values
   const auto row_floats = static_cast<size_t>(width);
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto from = static_cast<size_t>(rows[i]);
     if (from != i) std::memcpy(&values[i * row_floats], &values[from * row_floats], row_floats * sizeof(float));
   }
+}
+
+// Leaves only the rows whose logits are wanted, for layers that store nothing; their batch.
+Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
+  Batch kept;
+  kept.query_start = {0};
+  kept.block_tables = batch.block_tables;
+  auto row = batch.logits_rows.begin();
+  for (size_t seq = 0; seq + 1 < batch.query_start.size(); ++seq) {
+    for (; row != batch.logits_rows.end() && *row < batch.query_start[seq + 1]; ++row) {
+      kept.token_ids.push_back(batch.token_ids[static_cast<size_t>(*row)]);
+      kept.positions.push_back(batch.positions[static_cast<size_t>(*row)]);
+      kept.slots.push_back(batch.slots[static_cast<size_t>(*row)]);
+      const auto keep_of = [&](const std::vector<int32_t>& values, size_t width, std::vector<int32_t>& out) {
+        if (values.empty()) return;
+        const auto first = values.begin() + static_cast<int64_t>(*row) * static_cast<int64_t>(width);
+        out.insert(out.end(), first, first + static_cast<int64_t>(width));
+      };
+      keep_of(batch.rope_positions, static_cast<size_t>(spec_.position_axes), kept.rope_positions);
+      keep_of(batch.spans, 2, kept.spans);
+      kept.logits_rows.push_back(static_cast<int32_t>(kept.logits_rows.size()));
+    }
+    kept.query_start.push_back(static_cast<int32_t>(kept.logits_rows.size()));
+  }
+  // Of several groups of rows, one after the other.
+  const auto keep = [&](std::vector<float>& values, size_t groups, int64_t width) {
+    const int64_t rows = batch.num_tokens(), wanted = kept.num_tokens();
+    for (size_t group = 0; group < groups; ++group) {
+      float* const from = values.data() + static_cast<int64_t>(group) * rows * width;
+      keep_rows(batch.logits_rows, from, width);
+      std::memmove(values.data() + static_cast<int64_t>(group) * wanted * width, from,
+                   static_cast<size_t>(wanted * width) * sizeof(float));
+    }
+  };
+  keep(work_.x, 1, spec_.hidden_size);
+  if (const auto* altup = std::get_if<AltUp>(&spec_.streams)) {
+    keep(work_.streams, static_cast<size_t>(altup->num_streams), spec_.hidden_size);
+  }
+  if (spec_.per_layer_inputs) keep(work_.per_layer, spec_.layers.size(), spec_.per_layer_inputs->size);
+  step.num_rows = kept.num_tokens();
+  return kept;
+}
+
+// False where nothing past the layer's attention is wanted. Drops rows in the last layer.
+bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, const LayerCache& cache) {
+  const auto* const altup = std::get_if<AltUp>(&spec_.streams);
+  const LayerSpec& layer = spec_.layers[i];
+  const LayerWeights& weights = weights_.layers[i];
+  // Past the last layer's attention only rows whose logits are wanted matter; rows are independent, so
+  // leaving the others out changes no bit of them.
+  const auto wanted = static_cast<int64_t>(batch.logits_rows.size());
+  const bool drop_rows = i + 1 == spec_.layers.size() && wanted < batch.num_tokens() && !observer_;
+  const bool stop_here = drop_rows && wanted == 0;
+  if (altup != nullptr) predict_streams(step, *altup, weights.altup, batch.num_tokens());
+  float* const inputs = spec_.per_layer_inputs ? work_.per_layer.data() + static_cast<int64_t>(i) * batch.num_tokens() *
+                                                                              spec_.per_layer_inputs->size
+                                               : nullptr;
+  attend(step, layer, weights, batch, cache, !stop_here);
+  if (stop_here) return false;
+  if (drop_rows) {
+    keep_rows(batch.logits_rows, work_.x.data(), spec_.hidden_size);
+    if (altup != nullptr) {
+      for (int32_t s = 0; s < altup->num_streams; ++s) {
+        keep_rows(batch.logits_rows, work_.streams.data() + s * batch.num_tokens() * spec_.hidden_size,
+                  spec_.hidden_size);
+      }
+    }
+    if (layer.parallel || layer.laurel_rank > 0) keep_rows(batch.logits_rows, work_.normed.data(), spec_.hidden_size);
+    keep_rows(batch.logits_rows, work_.attention.data(), attention_width(layer.attention));
+    keep_rows(batch.logits_rows, work_.mixed.data(), mixed_width(layer.attention));
+    if (inputs != nullptr) keep_rows(batch.logits_rows, inputs, spec_.per_layer_inputs->size);
+    step.num_rows = wanted;
+  }
+  // Parallel blocks read the stream before attention is added to it; without a norm of its own the feed-forward
+  // block shares attention's, which is still in work_.normed.
+  const float* input = work_.normed.data();
+  if (layer.parallel && layer.feed_forward_norm) input = block_input(step, weights.feed_forward_norm, {});
+  project_attention(step, layer, weights);
+  if (layer.laurel_rank > 0) add_laurel(step, weights.laurel, layer.laurel_rank);
+  normalize_stream(step, weights.attention_stream_norm);
+  const bool has_feed_forward = !std::holds_alternative<NoFeedForward>(layer.feed_forward);
+  if (!layer.parallel && has_feed_forward) {
+    input = block_input(step, weights.feed_forward_norm, layer.feed_forward_residual);
+  }
+  const float scale = layer.feed_forward_residual.scale;
+  if (const auto* moe = std::get_if<MixtureOfExperts>(&layer.feed_forward)) {
+    feed_forward(step, *moe, std::get<MoeWeights>(weights.feed_forward), input, weights.post_feed_forward_norm, scale);
+  } else if (const auto* dense = std::get_if<DenseFeedForward>(&layer.feed_forward)) {
+    feed_forward(step, *dense, std::get<DenseWeights>(weights.feed_forward), input, weights.post_feed_forward_norm,
+                 scale);
+  } else if (const auto* both = std::get_if<DenseBesideExperts>(&layer.feed_forward)) {
+    feed_forward(step, *both, std::get<DenseBesideExpertsWeights>(weights.feed_forward), input,
+                 weights.post_feed_forward_norm, scale);
+  }
+  normalize_stream(step, weights.feed_forward_stream_norm);
+  if (static_cast<int32_t>(i) < spec_.deep_embeddings) add_deep_embeddings(step, batch, static_cast<int32_t>(i));
+  if (altup != nullptr) {
+    correct_streams(step, *altup, weights, inputs, batch.num_tokens());
+  } else {
+    finish_layer(step, i, inputs);
+  }
+  if (observer_) observer_(static_cast<int32_t>(i) + 1, work_.x.data(), step.num_rows);
+  return true;
 }
 
 Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float* hidden) {
@@ -263,57 +431,35 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
       std::min<int64_t>(spec_.max_position_embeddings, cache.config().num_blocks * cache.config().layers[0].block_size);
   StepContext step{spec_, backend_, work_, batch.num_tokens(), uses_long_rope(spec_, longest)};
   embed_tokens(step, weights_, batch);
+  if (spec_.per_layer_inputs) project_per_layer(step, *spec_.per_layer_inputs, weights_, batch);
+  const auto* const altup = std::get_if<AltUp>(&spec_.streams);
+  if (altup != nullptr) expand_streams(step, *altup, weights_, batch.num_tokens());
   for (size_t seq = 0; seq + 1 < batch.query_start.size() && attends_both_ways(spec_); ++seq) {
     work_.sequence_ends[seq] = batch.query_start[seq + 1] - batch.query_start[seq];
   }
   if (observer_) observer_(0, work_.x.data(), batch.num_tokens());
 
-  const std::vector<KvLayout>& layouts = cache.config().layers;
+  const std::vector<CachePart> parts = cache_parts(cache);
   int64_t state_offset = 0;
+  size_t first_free = spec_.layers.size();  // it and all layers behind it store nothing
+  while (first_free > 0 && keeps_nothing(spec_.layers[first_free - 1])) --first_free;
+  Batch kept;
+  const Batch* rows = &batch;
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
-    const LayerSpec& layer = spec_.layers[i];
-    const LayerWeights& weights = weights_.layers[i];
-    // Past the last layer's attention only rows whose logits are wanted matter; rows are independent, so
-    // leaving the others out changes no bit of them.
-    const bool drop_rows = i + 1 == spec_.layers.size() && num_wanted < batch.num_tokens() && !observer_;
-    const bool stop_here = drop_rows && num_wanted == 0;
-    const LayerCache layer_cache{layouts[i], cache.layer_data(static_cast<int32_t>(i)), state_offset};
-    attend(step, layer, weights, batch, layer_cache, !stop_here);
-    state_offset += static_cast<int64_t>(state_floats(layer));
-    if (stop_here) return {};
-    if (drop_rows) {
-      keep_rows(batch.logits_rows, work_.x, spec_.hidden_size);
-      if (layer.parallel) keep_rows(batch.logits_rows, work_.normed, spec_.hidden_size);
-      keep_rows(batch.logits_rows, work_.attention, attention_width(layer.attention));
-      keep_rows(batch.logits_rows, work_.mixed, mixed_width(layer.attention));
-      step.num_rows = num_wanted;
+    if (i == first_free && num_wanted < batch.num_tokens() && !observer_) {
+      if (num_wanted == 0) return {};
+      kept = drop_rows(step, batch);
+      rows = &kept;
     }
-    // Parallel blocks read the stream before attention is added to it; without a norm of its own the feed-forward
-    // block shares attention's, which is still in work_.normed.
-    const float* input = work_.normed.data();
-    if (layer.parallel && layer.feed_forward_norm) input = block_input(step, weights.feed_forward_norm, {});
-    project_attention(step, layer, weights);
-    normalize_stream(step, weights.attention_stream_norm);
-    const bool has_feed_forward = !std::holds_alternative<NoFeedForward>(layer.feed_forward);
-    if (!layer.parallel && has_feed_forward) {
-      input = block_input(step, weights.feed_forward_norm, layer.feed_forward_residual);
-    }
-    const float scale = layer.feed_forward_residual.scale;
-    if (const auto* moe = std::get_if<MixtureOfExperts>(&layer.feed_forward)) {
-      feed_forward(step, *moe, std::get<MoeWeights>(weights.feed_forward), input, weights.post_feed_forward_norm,
-                   scale);
-    } else if (const auto* dense = std::get_if<DenseFeedForward>(&layer.feed_forward)) {
-      feed_forward(step, *dense, std::get<DenseWeights>(weights.feed_forward), input, weights.post_feed_forward_norm,
-                   scale);
-    }
-    normalize_stream(step, weights.feed_forward_stream_norm);
-    if (static_cast<int32_t>(i) < spec_.deep_embeddings) add_deep_embeddings(step, batch, static_cast<int32_t>(i));
-    if (observer_) observer_(static_cast<int32_t>(i) + 1, work_.x.data(), step.num_rows);
+    const LayerCache layer_cache{parts_of_layer(spec_, parts, i), state_offset};
+    state_offset += static_cast<int64_t>(state_floats(spec_.layers[i]));
+    if (!run_layer(step, i, *rows, layer_cache)) return {};
   }
 
   if (num_wanted == 0) return {};
+  if (altup != nullptr) join_streams(step, *altup, weights_, rows->num_tokens());
   if (step.num_rows != num_wanted) {
-    keep_rows(batch.logits_rows, work_.x, spec_.hidden_size);
+    keep_rows(batch.logits_rows, work_.x.data(), spec_.hidden_size);
     step.num_rows = num_wanted;
   }
   float* const final_rows = hidden != nullptr ? hidden : work_.normed.data();

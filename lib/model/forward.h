@@ -29,10 +29,21 @@ struct ForwardWorkspace {
   std::vector<float> mixer_in, conv, gate_in, step, decay, mixed;
   // Of latent attention: the queries' latents [rows, q_rank], and queries in the space of the keys.
   std::vector<float> q_latent, latent_q;
+  // Of sparse attention: the indexer's queries, keys and weights of its heads, and the positions each row sees.
+  std::vector<float> index_q, index_k, index_weights;
+  std::vector<int32_t> selected, num_selected;   // [rows, top_k], [rows]
+  std::vector<float> second;                     // [rows, hidden_size] of experts beside a feed-forward
+  std::vector<float> streams, predicted;         // [streams, rows, hidden_size] of AltUp
+  std::vector<float> coefficients, modalities;   // [rows, streams^2], [rows, streams]
+  std::vector<float> laurel;                     // [rows, laurel_rank]
+  std::vector<float> per_layer, per_layer_rows;  // inputs of all layers, layer by layer and row by row
   std::vector<float> router;     // [rows, num_experts] logits, then a row's gate of the shared feed-forward
   std::vector<int32_t> experts;  // [rows, top_k]
   std::vector<float> expert_weights;
 };
+
+struct LayerCache;
+struct StepContext;
 
 // Thread rule: one run at a time. Keeps references to spec, weights and backend, which must outlive it and
 // stay.
@@ -68,7 +79,10 @@ class ForwardPass {
   Status check_images(const Batch& batch) const;
   Status check_whole_sequences(const Batch& batch) const;
   Status grow(int64_t num_rows);
-  void keep_rows(const std::vector<int32_t>& rows, std::vector<float>& values, int64_t width) const;
+  Batch drop_rows(StepContext& step, const Batch& batch);
+  bool run_layer(StepContext& step, size_t i, const Batch& batch, const LayerCache& cache);
+  void finish_layer(const StepContext& step, size_t layer, const float* inputs);
+  void keep_rows(const std::vector<int32_t>& rows, float* values, int64_t width) const;
 
   const ModelSpec& spec_;
   const ModelWeights& weights_;

@@ -122,10 +122,23 @@ Status check_fits(const ModelSpec& base, const ModelSpec& donor) {
       donor.norm_weight_offset != base.norm_weight_offset) {
     return unsupported("", "its norms are not of the base's kind");
   }
+  if (donor.streams != base.streams || donor.per_layer_inputs != base.per_layer_inputs) {
+    return unsupported("", "its streams, or inputs of the layers' own, are not the base's");
+  }
   return {};
 }
 
+// Whether the layer's attention sees what another layer keeps.
+bool leans_on_another(const LayerSpec& layer) {
+  const auto* attention = std::get_if<GqaAttention>(&layer.attention);
+  const auto* sparse = std::get_if<SparseLatentAttention>(&layer.attention);
+  return (attention != nullptr && attention->kv_layer >= 0) || (sparse != nullptr && !sparse->indexer);
+}
+
 Status replace_part(LayerSpec& layer, const LayerSpec& donor, std::string_view part) {
+  if (part != "feed_forward" && leans_on_another(donor)) {
+    return unsupported("", "its attention sees what another of its layers keeps");
+  }
   if (part == "layer") {
     layer = donor;
     return {};
@@ -163,6 +176,12 @@ std::unordered_set<std::string> names_of_part(const ModelSpec& spec, LayerSpec l
     layer.post_attention_norm = false;
   }
   ModelSpec alone = spec;
+  if (part != "layer") {  // what belongs to neither
+    alone.streams = OneStream{};
+    alone.per_layer_inputs.reset();
+    layer.laurel_rank = 0;
+    layer.output_scale = false;
+  }
   alone.layers = {std::move(layer)};
   std::unordered_set<std::string> out;
   for (const WeightEntry& entry : list_weights(alone)) {

@@ -23,7 +23,7 @@
 namespace headrace {
 
 // kNotFound, kIo; kMalformed and kUnsupported with the member of the JSON file or the tensor as place: a donor of another
-// width or with another kind of norms is one.
+// width, with another kind of norms or other residual streams is one, and attention that sees what another layer keeps.
 Result<ModelHeader> read_graft(const std::string& path, bool use_mmap);
 
 }  // namespace headrace

@@ -90,20 +90,25 @@ void rotate_and_store(const StepContext& step, const LatentAttention& spec, cons
   params.rotary_dim = spec.rope.rotary_dim;
   params.interleaved = spec.rope.interleaved;
   params.attention_factor = spec.rope.attention_factor;
-  params.layout = cache.layout;
-  params.cache = cache.blocks;
+  params.layout = cache.layout();
+  params.cache = cache.blocks();
   params.slots = batch.slots.data();
   step.backend.rope_and_store_kv(params);
 }
 
 }  // namespace
 
-void attend(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights, const float* input,
-            const Batch& batch, const LayerCache& cache, bool with_output) {
+void project_latent(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights,
+                    const float* input, const Batch& batch, const LayerCache& cache) {
   project_queries(step, spec, weights, input);
   project_latents(step, spec, weights, input);
   absorb_queries(step, spec, weights);
   rotate_and_store(step, spec, batch, cache);
+}
+
+void attend(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights, const float* input,
+            const Batch& batch, const LayerCache& cache, bool with_output) {
+  project_latent(step, spec, weights, input, batch, cache);
   if (!with_output) return;
   PagedAttentionParams params;
   params.q = step.work.latent_q.data();
@@ -113,8 +118,8 @@ void attend(const StepContext& step, const LatentAttention& spec, const LatentWe
   params.query_start = batch.query_start.data();
   params.block_tables = batch.block_tables.data();
   params.positions = batch.positions.data();
-  params.layout = cache.layout;
-  params.cache = cache.blocks;
+  params.layout = cache.layout();
+  params.cache = cache.blocks();
   params.scale = spec.scale;
   step.backend.paged_attention(params);
 }

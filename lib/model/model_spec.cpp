@@ -21,6 +21,7 @@ constexpr int64_t kMaxExperts = int64_t{1} << 14;
 constexpr int64_t kMaxParts = int64_t{1} << 17;
 constexpr int64_t kMaxPositions = int64_t{1} << 28;
 constexpr int64_t kMaxAxes = 8;
+constexpr int64_t kMaxStreams = 64;
 
 Status check_range(const std::string& place, int64_t value, int64_t low, int64_t high) {
   if (value < low || value > high) return malformed(place, "{} is outside [{}, {}]", value, low, high);
@@ -66,6 +67,9 @@ Status check_attention(const std::string& place, const GqaAttention& attention) 
   if (attention.both_ways && attention.chunk > 0) return unsupported(place + "chunk", "of attention both ways");
   HEADRACE_RETURN_IF_ERROR(check_range(place + "v_dim", attention.v_dim, 0, attention.head_dim));
   HEADRACE_RETURN_IF_ERROR(check_finite(place + "value_scale", attention.value_scale));
+  if ((attention.values_from_keys || attention.value_norm) && attention.value_dim() != attention.head_dim) {
+    return malformed(place + "v_dim", "values made of keys, or normalised, are as wide as keys");
+  }
   HEADRACE_RETURN_IF_ERROR(check_finite(place + "scale", attention.scale));
   HEADRACE_RETURN_IF_ERROR(check_finite(place + "position_scale", attention.position_scale));
   if (attention.position_scale != 0) {
@@ -98,6 +102,18 @@ Status check_attention(const std::string& place, const LatentAttention& spec) {
     return malformed(place + "rope.rotary_dim", "{}, but {} dims rotate", spec.rope.rotary_dim, spec.rope_dim);
   }
   return check_rope(place + "rope.", spec.rope, spec.rope_dim);
+}
+
+Status check_attention(const std::string& place, const SparseLatentAttention& spec) {
+  HEADRACE_RETURN_IF_ERROR(check_attention(place, spec.latent));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "index_topk", spec.top_k, 1, kMaxPositions));
+  if (!spec.indexer) return {};
+  const std::string indexer = place + "indexer.";
+  if (spec.latent.q_rank == 0) return malformed(indexer + "q_rank", "queries have no latent");
+  HEADRACE_RETURN_IF_ERROR(check_range(indexer + "num_heads", spec.indexer->num_heads, 1, kMaxHeads));
+  HEADRACE_RETURN_IF_ERROR(check_range(indexer + "head_dim", spec.indexer->head_dim, 1, kMaxHeadDim));
+  if (!(spec.indexer->norm_eps > 0)) return malformed(indexer + "norm_eps", "must be a positive number");
+  return check_rope(indexer + "rope.", spec.indexer->rope, spec.indexer->head_dim);
 }
 
 Status check_attention(const std::string& place, const AttentionBesideMamba& spec) {
@@ -161,6 +177,9 @@ void write_attention(JsonWriter& out, const GqaAttention& attention, bool with_f
     out.member("position_scale_shift", attention.position_scale_shift);
   }
   out.member("sinks", attention.sinks);
+  if (attention.values_from_keys) out.member("values_from_keys", true);
+  if (attention.value_norm) out.member("value_norm", true);
+  if (attention.kv_layer >= 0) out.member("kv_layer", attention.kv_layer);
   out.key("rope");
   write_rope(out, attention.rope, with_frequencies);
   out.end_object();
@@ -173,9 +192,7 @@ void write_attention(JsonWriter& out, const Spec& spec, bool) {
   out.end_object();
 }
 
-void write_attention(JsonWriter& out, const LatentAttention& spec, bool with_frequencies) {
-  out.begin_object();
-  out.member("kind", "latent");
+void write_latent(JsonWriter& out, const LatentAttention& spec, bool with_frequencies) {
   out.member("num_heads", spec.num_heads);
   out.member("q_rank", spec.q_rank);
   out.member("rank", spec.rank);
@@ -188,6 +205,30 @@ void write_attention(JsonWriter& out, const LatentAttention& spec, bool with_fre
   out.member("output_bias", spec.output_bias);
   out.key("rope");
   write_rope(out, spec.rope, with_frequencies);
+}
+
+void write_attention(JsonWriter& out, const LatentAttention& spec, bool with_frequencies) {
+  out.begin_object();
+  out.member("kind", "latent");
+  write_latent(out, spec, with_frequencies);
+  out.end_object();
+}
+
+void write_attention(JsonWriter& out, const SparseLatentAttention& spec, bool with_frequencies) {
+  out.begin_object();
+  out.member("kind", "sparse_latent");
+  write_latent(out, spec.latent, with_frequencies);
+  out.member("top_k", spec.top_k);
+  if (spec.indexer) {
+    out.key("indexer");
+    out.begin_object();
+    out.member("num_heads", spec.indexer->num_heads);
+    out.member("head_dim", spec.indexer->head_dim);
+    out.member("norm_eps", spec.indexer->norm_eps);
+    out.key("rope");
+    write_rope(out, spec.indexer->rope, with_frequencies);
+    out.end_object();
+  }
   out.end_object();
 }
 
@@ -203,37 +244,6 @@ void write_attention(JsonWriter& out, const AttentionBesideMamba& spec, bool wit
   out.end_object();
 }
 
-// Of the layer's state, and of its cache.
-struct LayerCacheSizes {
-  uint64_t state_floats = 0;
-  int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;
-
-  template <class Spec>
-  void operator()(const Spec& spec) {
-    const MixerSizes sizes = mixer_sizes(spec);
-    state_floats += static_cast<uint64_t>(sizes.conv_state + sizes.state);
-  }
-  void operator()(const GqaAttention& spec) {
-    num_kv_heads = spec.num_kv_heads;
-    head_dim = spec.head_dim;
-  }
-  void operator()(const LatentAttention& spec) {
-    num_kv_heads = 1;
-    head_dim = spec.key_dim();
-  }
-  void operator()(const AttentionBesideMamba& spec) {
-    (*this)(spec.attention);
-    (*this)(spec.mamba);
-  }
-};
-
-LayerCacheSizes cache_sizes(const LayerSpec& layer) {
-  LayerCacheSizes sizes;
-  std::visit([&](const auto& spec) { sizes(spec); }, layer.attention);
-  return sizes;
-}
-
 void write_feed_forward(JsonWriter& out, const DenseFeedForward& dense) {
   out.begin_object();
   out.member("kind", "dense");
@@ -243,6 +253,7 @@ void write_feed_forward(JsonWriter& out, const DenseFeedForward& dense) {
   out.member("gated", dense.gated);
   out.member("gate_scale", dense.gate_scale);
   out.member("inner_scale", dense.inner_scale);
+  if (dense.gate_cutoff) out.member("gate_cutoff", *dense.gate_cutoff);
   out.end_object();
 }
 
@@ -252,10 +263,8 @@ void write_feed_forward(JsonWriter& out, const NoFeedForward&) {
   out.end_object();
 }
 
-void write_feed_forward(JsonWriter& out, const MixtureOfExperts& moe) {
+void write_experts(JsonWriter& out, const MixtureOfExperts& moe) {
   const RouterSpec& router = moe.router;
-  out.begin_object();
-  out.member("kind", "mixture_of_experts");
   out.member("num_experts", router.num_experts);
   out.member("top_k", router.top_k);
   out.member("num_groups", router.num_groups);
@@ -268,6 +277,7 @@ void write_feed_forward(JsonWriter& out, const MixtureOfExperts& moe) {
   out.member("sum_floor", router.sum_floor);
   out.member("sum_added", router.sum_added);
   out.member("scale", router.scale);
+  if (router.expert_scale) out.member("expert_scale", true);
   out.member("intermediate_size", moe.intermediate_size);
   out.member("activation", activation_name(moe.activation));
   out.member("activation_limit", moe.activation_limit);
@@ -276,6 +286,23 @@ void write_feed_forward(JsonWriter& out, const MixtureOfExperts& moe) {
   out.member("weight_inputs", moe.weight_inputs);
   out.member("shared_intermediate_size", moe.shared_intermediate_size);
   out.member("shared_gate", moe.shared_gate);
+}
+
+void write_feed_forward(JsonWriter& out, const MixtureOfExperts& moe) {
+  out.begin_object();
+  out.member("kind", "mixture_of_experts");
+  write_experts(out, moe);
+  out.end_object();
+}
+
+void write_feed_forward(JsonWriter& out, const DenseBesideExperts& both) {
+  out.begin_object();
+  out.member("kind", "dense_beside_experts");
+  out.member("router_scale", both.router_scale);
+  out.key("dense");
+  write_feed_forward(out, both.dense);
+  out.key("experts");
+  write_feed_forward(out, both.experts);
   out.end_object();
 }
 
@@ -312,6 +339,7 @@ void write_residual(JsonWriter& out, const ResidualSpec& residual) {
 Status check_feed_forward(const std::string&, const NoFeedForward&) { return {}; }
 
 Status check_feed_forward(const std::string& place, const DenseFeedForward& dense) {
+  if (dense.gate_cutoff) HEADRACE_RETURN_IF_ERROR(check_finite(place + "gate_cutoff", *dense.gate_cutoff));
   return check_range(place + "intermediate_size", dense.intermediate_size, 1, kMaxIntermediate);
 }
 
@@ -333,6 +361,43 @@ Status check_feed_forward(const std::string& place, const MixtureOfExperts& moe)
   HEADRACE_RETURN_IF_ERROR(
       check_range(place + "shared_intermediate_size", moe.shared_intermediate_size, 0, kMaxIntermediate));
   return check_range(place + "intermediate_size", moe.intermediate_size, 1, kMaxIntermediate);
+}
+
+Status check_feed_forward(const std::string& place, const DenseBesideExperts& both) {
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "router_scale", both.router_scale));
+  HEADRACE_RETURN_IF_ERROR(check_feed_forward(place, both.dense));
+  return check_feed_forward(place + "experts.", both.experts);
+}
+
+// A layer sees the keys and values of one before it that keeps its own, of the same shape.
+Status check_kv_layer(const std::string& place, const ModelSpec& spec, size_t layer) {
+  const auto* attention = std::get_if<GqaAttention>(&spec.layers[layer].attention);
+  if (attention == nullptr || attention->kv_layer < 0) return {};
+  HEADRACE_RETURN_IF_ERROR(
+      check_range(place + "attention.kv_layer", attention->kv_layer, 0, static_cast<int64_t>(layer) - 1));
+  const auto* owner = std::get_if<GqaAttention>(&spec.layers[static_cast<size_t>(attention->kv_layer)].attention);
+  if (owner == nullptr || owner->kv_layer >= 0 || owner->head_dim != attention->head_dim ||
+      owner->num_kv_heads != attention->num_kv_heads) {
+    return malformed(place + "attention.kv_layer", "layer {} keeps no such keys and values", attention->kv_layer);
+  }
+  return {};
+}
+
+Status check_streams(const ModelSpec& spec) {
+  const auto* altup = std::get_if<AltUp>(&spec.streams);
+  if (altup == nullptr) return {};
+  HEADRACE_RETURN_IF_ERROR(check_range("altup_num_inputs", altup->num_streams, 1, kMaxStreams));
+  return check_range("altup_active_idx", altup->active, 0, altup->num_streams - 1);
+}
+
+Status check_per_layer_inputs(const ModelSpec& spec) {
+  if (!spec.per_layer_inputs) return {};
+  const PerLayerInputs& inputs = *spec.per_layer_inputs;
+  HEADRACE_RETURN_IF_ERROR(check_range("hidden_size_per_layer_input", inputs.size, 1, kMaxHidden));
+  HEADRACE_RETURN_IF_ERROR(check_range("vocab_size_per_layer_input", inputs.vocab_size, 1, kMaxVocab));
+  HEADRACE_RETURN_IF_ERROR(check_finite("per_layer_inputs.table_scale", inputs.table_scale));
+  HEADRACE_RETURN_IF_ERROR(check_finite("per_layer_inputs.projection_scale", inputs.projection_scale));
+  return check_finite("per_layer_inputs.sum_scale", inputs.sum_scale);
 }
 
 std::string_view head_kind_name(HeadKind kind) {
@@ -368,6 +433,24 @@ void write_embedding(JsonWriter& out, const ModelSpec& spec) {
   if (!spec.final_norm) out.member("final_norm", false);
   if (spec.position_axes != 1) out.member("position_axes", spec.position_axes);
   if (spec.deep_embeddings > 0) out.member("deep_embeddings", spec.deep_embeddings);
+  if (const auto* altup = std::get_if<AltUp>(&spec.streams)) {
+    out.key("altup");
+    out.begin_object();
+    out.member("num_streams", altup->num_streams);
+    out.member("active", altup->active);
+    out.member("output_scale", altup->output_scale);
+    out.end_object();
+  }
+  if (!spec.per_layer_inputs) return;
+  out.key("per_layer_inputs");
+  out.begin_object();
+  out.member("size", spec.per_layer_inputs->size);
+  out.member("vocab_size", spec.per_layer_inputs->vocab_size);
+  out.member("table_scale", spec.per_layer_inputs->table_scale);
+  out.member("projection_scale", spec.per_layer_inputs->projection_scale);
+  out.member("sum_scale", spec.per_layer_inputs->sum_scale);
+  out.member("activation", activation_name(spec.per_layer_inputs->activation));
+  out.end_object();
 }
 
 bool any_attention(const ModelSpec& spec, bool (*holds)(const GqaAttention&)) {
@@ -467,14 +550,33 @@ Status validate_spec(const ModelSpec& spec) {
   HEADRACE_RETURN_IF_ERROR(check_range("position_axes", spec.position_axes, 1, kMaxAxes));
   HEADRACE_RETURN_IF_ERROR(
       check_range("deep_embeddings", spec.deep_embeddings, 0, static_cast<int64_t>(spec.layers.size()) - 1));
+  HEADRACE_RETURN_IF_ERROR(check_per_layer_inputs(spec));
+  HEADRACE_RETURN_IF_ERROR(check_streams(spec));
   int64_t parts = 0;
+  int32_t top_k = -1;  // of the last indexer so far
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const std::string place = fmt::format("layers.{}.", i);
     if (const auto* latent = std::get_if<LatentAttention>(&spec.layers[i].attention)) parts += latent->num_heads;
+    if (const auto* sparse = std::get_if<SparseLatentAttention>(&spec.layers[i].attention)) {
+      parts += sparse->latent.num_heads;
+      if (sparse->indexer) top_k = sparse->top_k;
+      if (sparse->top_k != top_k) {
+        return malformed(place + "attention.indexer", "no layer before has one that chooses {} positions",
+                         sparse->top_k);
+      }
+    }
     if (const auto* moe = std::get_if<MixtureOfExperts>(&spec.layers[i].feed_forward)) parts += moe->router.num_experts;
+    if (const auto* both = std::get_if<DenseBesideExperts>(&spec.layers[i].feed_forward)) {
+      parts += both->experts.router.num_experts;
+    }
     if (parts > kMaxParts) return malformed(place + "num_experts", "more than {} experts and heads so far", kMaxParts);
     HEADRACE_RETURN_IF_ERROR(check_residuals(place, spec.layers[i]));
     HEADRACE_RETURN_IF_ERROR(check_axes(place, spec.layers[i], spec.position_axes));
+    HEADRACE_RETURN_IF_ERROR(check_kv_layer(place, spec, i));
+    HEADRACE_RETURN_IF_ERROR(check_range(place + "laurel_rank", spec.layers[i].laurel_rank, 0, kMaxHidden));
+    if (spec.layers[i].laurel_rank > 0 && (!spec.layers[i].attention_norm || spec.layers[i].parallel)) {
+      return malformed(place + "laurel_rank", "goes with a norm before attention alone");
+    }
     HEADRACE_RETURN_IF_ERROR(
         std::visit([&](const auto& attention) { return check_attention(place + "attention.", attention); },
                    spec.layers[i].attention));
@@ -487,30 +589,6 @@ Status validate_spec(const ModelSpec& spec) {
     HEADRACE_RETURN_IF_ERROR(check_range("eos_token_id", id, 0, spec.vocab_size - 1));
   }
   return check_range("bos_token_id", spec.bos_token_id, -1, spec.vocab_size - 1);
-}
-
-std::vector<KvLayout> kv_layouts(const ModelSpec& spec, KvDType dtype, int32_t block_size) {
-  std::vector<KvLayout> layouts;
-  layouts.reserve(spec.layers.size());
-  for (const LayerSpec& layer : spec.layers) {
-    const LayerCacheSizes sizes = cache_sizes(layer);
-    layouts.push_back({dtype, sizes.num_kv_heads, sizes.head_dim, block_size});
-  }
-  return layouts;
-}
-
-uint64_t state_floats(const LayerSpec& layer) { return cache_sizes(layer).state_floats; }
-
-uint64_t state_floats(const ModelSpec& spec) {
-  uint64_t total = 0;
-  for (const LayerSpec& layer : spec.layers) total += state_floats(layer);
-  return total;
-}
-
-uint64_t kv_bytes_per_token(const ModelSpec& spec, KvDType dtype) {
-  uint64_t block = 0;
-  for (const KvLayout& layout : kv_layouts(spec, dtype)) block += layout.block_bytes();
-  return (block + 15) / 16;
 }
 
 bool uses_long_rope(const ModelSpec& spec, int64_t length) {
@@ -551,6 +629,8 @@ void write_spec(JsonWriter& out, const ModelSpec& spec, bool with_frequencies) {
     out.member("feed_forward_norm", layer.feed_forward_norm);
     out.member("parallel", layer.parallel);
     if (layer.stream_norms) out.member("stream_norms", true);
+    if (layer.output_scale) out.member("output_scale", true);
+    if (layer.laurel_rank > 0) out.member("laurel_rank", layer.laurel_rank);
     out.member("residual_scale", layer.attention_residual.scale);  // of both blocks in most models
     out.key("attention_residual");
     write_residual(out, layer.attention_residual);

@@ -78,7 +78,10 @@ struct GqaAttention {
   float position_scale = 0.0f;
   int32_t position_scale_length = 0;
   int32_t position_scale_shift = 0;
-  bool sinks = false;  // a weight per head that joins its softmax's denominator as one more logit
+  bool sinks = false;             // a weight per head that joins its softmax's denominator as one more logit
+  bool values_from_keys = false;  // values are what k is before its norm and rotation
+  bool value_norm = false;        // RMS of each head of the values, without weights
+  int32_t kv_layer = -1;          // the layer before whose cached keys and values are seen; -1: this layer's own
   RopeSpec rope;
   int32_t value_dim() const { return v_dim == 0 ? head_dim : v_dim; }
   bool operator==(const GqaAttention&) const = default;
@@ -104,6 +107,26 @@ struct LatentAttention {
   bool operator==(const LatentAttention&) const = default;
 };
 
+// The lightning indexer of sparse attention (DeepSeek-V3.2): heads of its own, made of the queries' latent, choose the
+// positions that a row sees (SelectPositionsParams). Its keys, one per position for all heads, are another part of the
+// layer's cache.
+struct Indexer {
+  int32_t num_heads = 0;
+  int32_t head_dim = 0;
+  float norm_eps = 1e-6f;  // of the layer norm of its keys
+  RopeSpec rope;           // of leading dims
+  bool operator==(const Indexer&) const = default;
+};
+
+// Latent attention whose rows see at most top_k positions. The one vector that is cached for a position is read as key
+// and as value (KvContent::kRows).
+struct SparseLatentAttention {
+  LatentAttention latent;
+  int32_t top_k = 0;
+  std::optional<Indexer> indexer;  // absent: rows see what the last layer before that has one chose
+  bool operator==(const SparseLatentAttention&) const = default;
+};
+
 // Attention and a Mamba-2 layer see the same input; their outputs are added. Reference: transformers models/falcon_h1.
 struct AttentionBesideMamba {
   GqaAttention attention;
@@ -114,7 +137,7 @@ struct AttentionBesideMamba {
 };
 
 using AttentionSpec = std::variant<GqaAttention, ShortConv, Mamba, Mamba2, GatedDelta, KimiDelta, LightningAttention,
-                                   NoAttention, AttentionBesideMamba, LatentAttention>;
+                                   NoAttention, AttentionBesideMamba, LatentAttention, SparseLatentAttention>;
 
 // down(activation(gate(x)) * up(x)), or down(activation(up(x))) without a gate.
 struct DenseFeedForward {
@@ -124,6 +147,8 @@ struct DenseFeedForward {
   bool gated = true;
   float gate_scale = 1.0f;   // of gate(x)
   float inner_scale = 1.0f;  // of what down sees
+  // gate(x) becomes what of it lies above mean + gate_cutoff deviation of its row, zero below.
+  std::optional<float> gate_cutoff;
   bool operator==(const DenseFeedForward&) const = default;
 };
 
@@ -141,6 +166,7 @@ struct RouterSpec {
   float sum_floor = 0.0f;
   float sum_added = 0.0f;
   float scale = 1.0f;
+  bool expert_scale = false;  // a factor of each expert's weight
   bool operator==(const RouterSpec&) const = default;
 };
 
@@ -158,11 +184,20 @@ struct MixtureOfExperts {
   bool operator==(const MixtureOfExperts&) const = default;
 };
 
+// A feed-forward and experts side by side (Gemma 4): n1(dense(x)) + n2(experts(n3(y))), y being the stream and x what the
+// block's norm made of it. The router sees y's RMS norm with weights of its own, times router_scale.
+struct DenseBesideExperts {
+  DenseFeedForward dense;
+  MixtureOfExperts experts;
+  float router_scale = 1.0f;
+  bool operator==(const DenseBesideExperts&) const = default;
+};
+
 // The layer is its attention alone.
 struct NoFeedForward {
   bool operator==(const NoFeedForward&) const = default;
 };
-using FeedForwardSpec = std::variant<DenseFeedForward, MixtureOfExperts, NoFeedForward>;
+using FeedForwardSpec = std::variant<DenseFeedForward, MixtureOfExperts, DenseBesideExperts, NoFeedForward>;
 
 // What a block's output is added to: x = keep r + scale block(norm(x)), r = x or, where `normed`, norm(x).
 struct ResidualSpec {
@@ -187,6 +222,10 @@ struct LayerSpec {
   // Post-layer-norm: after each of the two sums x = norm(x), with weights of its own. Not of parallel blocks.
   bool stream_norms = false;
   ResidualSpec attention_residual, feed_forward_residual;
+  bool output_scale = false;  // in the end x *= a weight [1]
+  // Learned augmented residual (Gemma 3n): with n = attention_norm(x), attention's sum becomes
+  // (x + attention + n + norm(right(left(n)))) / sqrt 2, left giving laurel_rank values. 0: not.
+  int32_t laurel_rank = 0;
   bool operator==(const LayerSpec&) const = default;
 };
 
@@ -226,6 +265,33 @@ struct HeadSpec {
   bool operator==(const HeadSpec&) const = default;
 };
 
+// Inputs of their own that layers have (Gemma 3n and 4). Of each token, for all layers together [num_layers, size]:
+//   input = sum_scale (rms_norm(projection_scale P e) + table_scale table[token]), e being its row behind embed_tokens
+// After its blocks layer l does x += rms_norm(W2 (activation(W1 x) * input[l])).
+struct PerLayerInputs {
+  int32_t size = 0;
+  int32_t vocab_size = 0;  // rows of the table; tokens beyond take the first
+  float table_scale = 1.0f, projection_scale = 1.0f, sum_scale = 1.0f;
+  Activation activation = Activation::kGeluTanh;
+  bool operator==(const PerLayerInputs&) const = default;
+};
+
+// The residual stream is one row.
+struct OneStream {
+  bool operator==(const OneStream&) const = default;
+};
+
+// Alternating updates (Baykal et al. 2023, Gemma 3n): several rows, of which a layer's blocks see one. A layer predicts
+// all by a map made of that one, computes on, and corrects all by what its blocks changed. Per-layer inputs are added to
+// all but the first. The other rows are made of the embedding by a matrix each, and brought back likewise.
+struct AltUp {
+  int32_t num_streams = 0;
+  int32_t active = 0;
+  bool output_scale = false;  // per-layer gates see the active row times weights [hidden_size]
+  bool operator==(const AltUp&) const = default;
+};
+using StreamSpec = std::variant<OneStream, AltUp>;
+
 struct ModelSpec {
   std::string architecture;  // the family's name: llama, qwen2, qwen3, gemma3
   int32_t vocab_size = 0;    // rows of the embedding and of the head; 0: embeddings are given
@@ -247,6 +313,8 @@ struct ModelSpec {
   float norm_eps = 0.0f;            // of every norm
   float norm_weight_offset = 0.0f;  // 1 where weights of RMS norms are stored minus one
   std::vector<LayerSpec> layers;
+  std::optional<PerLayerInputs> per_layer_inputs;
+  StreamSpec streams;
   bool final_norm = true;  // of the last layer's output
   HeadSpec head;
   Pooling pooling = Pooling::kUnknown;  // that the files recommend for embeddings
@@ -273,8 +341,12 @@ std::string_view activation_name(Activation activation);
 // passes can be multiplied out in int64 without overflow.
 Status validate_spec(const ModelSpec& spec);
 
-// Layouts for a KvCacheConfig, one per layer; without KV heads where a layer has no attention.
+// Layouts for a KvCacheConfig, the parts of each layer's cache in order (num_cache_parts): attention's, without KV heads
+// where the layer has none, then its indexer's keys. A layer that sees those of another has none.
 std::vector<KvLayout> kv_layouts(const ModelSpec& spec, KvDType dtype, int32_t block_size = 16);
+size_t num_cache_parts(const LayerSpec& layer);
+// Whether the layer stores nothing of a row: neither keys and values nor a state.
+bool keeps_nothing(const LayerSpec& layer);
 // Cache bytes of one position over all layers.
 uint64_t kv_bytes_per_token(const ModelSpec& spec, KvDType dtype);
 

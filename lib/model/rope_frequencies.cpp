@@ -115,6 +115,12 @@ Status check_scaling(double theta, int32_t rotary_dim, const RopeScaling& scalin
   if (scaling.type == "default") return {};
   HEADRACE_RETURN_IF_ERROR(check_positive("factor", scaling.factor));
   if (scaling.type == "linear") return {};
+  if (scaling.type == "proportional") {
+    if (!(scaling.rotating_share > 0) || scaling.rotating_share > 1) {
+      return malformed("partial_rotary_factor", "{} is no share of a head's dims", scaling.rotating_share);
+    }
+    return {};
+  }
   if (scaling.type == "dynamic") {
     if (scaling.alpha == 0) return {};
     if (rotary_dim <= 2) return malformed("alpha", "needs more than {} rotating dims", rotary_dim);
@@ -122,7 +128,9 @@ Status check_scaling(double theta, int32_t rotary_dim, const RopeScaling& scalin
   }
   if (scaling.type == "longrope") return check_longrope(rotary_dim, scaling);
   if (scaling.type != "llama3" && scaling.type != "yarn") {
-    return unsupported("rope_type", "unknown rope type '{}' (known: default, linear, llama3, yarn, longrope, dynamic)",
+    return unsupported("rope_type",
+                       "unknown rope type '{}' (known: default, linear, llama3, yarn, longrope, "
+                       "dynamic, proportional)",
                        scaling.type);
   }
   HEADRACE_RETURN_IF_ERROR(check_positive("original_max_position_embeddings", scaling.original_max_positions));
@@ -161,6 +169,11 @@ Result<RopeSpec> make_rope(double theta, int32_t rotary_dim, const RopeScaling& 
   for (size_t i = 0; i < periods.size(); ++i) rope.inv_freq[i] = 1.0f / periods[i];
   if (scaling.type == "linear") {
     for (float& frequency : rope.inv_freq) frequency /= static_cast<float>(scaling.factor);
+  } else if (scaling.type == "proportional") {
+    const auto rotating = static_cast<size_t>(scaling.rotating_share * rotary_dim / 2);
+    for (size_t i = 0; i < rope.inv_freq.size(); ++i) {
+      rope.inv_freq[i] = i < rotating ? rope.inv_freq[i] / static_cast<float>(scaling.factor) : 0.0f;
+    }
   } else if (scaling.type == "llama3") {
     scale_llama3(rope.inv_freq, scaling);
   } else if (scaling.type == "yarn") {

@@ -14,7 +14,7 @@ namespace headrace {
 
 struct RopeScaling {
   // default, linear, llama3, yarn, longrope (Ding et al. 2024); dynamic, which is the default within the length that
-  // the model was trained for, and with an alpha a fixed other theta (HunYuan).
+  // the model was trained for, and with an alpha a fixed other theta (HunYuan); proportional (Gemma 4).
   std::string type = "default";
   double factor = 1.0;
   double original_max_positions = 0;                 // llama3, yarn, longrope
@@ -25,6 +25,7 @@ struct RopeScaling {
   std::optional<double> mscale, mscale_all_dim;      // yarn, DeepSeek's variant
   std::vector<double> short_factors, long_factors;   // longrope: [rotary_dim / 2] divide the frequencies
   double alpha = 0;                                  // dynamic; 0: none
+  double rotating_share = 1.0;                       // proportional: of the pairs, the fastest; the others stand still
 };
 
 // inv_freq and attention_factor of a RopeSpec. kMalformed (place: the field's name) for numbers that give no

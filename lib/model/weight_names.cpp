@@ -35,6 +35,7 @@ void add_qk_norm(std::vector<WeightEntry>& out, const std::string& name, const G
 
 void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, const GqaAttention& attention,
                    uint64_t hidden) {
+  const bool own = attention.kv_layer < 0;  // keys and values
   const uint64_t q_rows = size(attention.num_heads) * size(attention.head_dim);
   const uint64_t kv_rows = size(attention.num_kv_heads) * size(attention.head_dim);
   const size_t first = out.size();
@@ -44,15 +45,15 @@ void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, con
     add_linear(out, prefix + "q_gate", q_rows, hidden, false);
     out.back().row_block = size(attention.head_dim);
   }
-  add_linear(out, prefix + "k_proj", kv_rows, hidden, attention.qkv_bias);
+  if (own) add_linear(out, prefix + "k_proj", kv_rows, hidden, attention.qkv_bias);
   const uint64_t v_rows = size(attention.num_kv_heads) * size(attention.value_dim());
-  add_linear(out, prefix + "v_proj", v_rows, hidden, attention.qkv_bias);
+  if (own && !attention.values_from_keys) add_linear(out, prefix + "v_proj", v_rows, hidden, attention.qkv_bias);
   for (size_t i = first; i < out.size(); ++i) out[i].head_rows = size(attention.head_dim);
   const uint64_t o_cols = size(attention.num_heads) * size(attention.value_dim());
   add_linear(out, prefix + "o_proj", hidden, o_cols, attention.output_bias);
   if (attention.qk_norm && attention.qk_norm_kind != QkNormKind::kHeadAfterRotationUnweighted) {
     add_qk_norm(out, prefix + "q_norm", attention, attention.num_heads);
-    add_qk_norm(out, prefix + "k_norm", attention, attention.num_kv_heads);
+    if (own) add_qk_norm(out, prefix + "k_norm", attention, attention.num_kv_heads);
   }
   if (attention.sinks) out.push_back({prefix + "sinks.weight", "", {size(attention.num_heads)}});
 }
@@ -80,6 +81,18 @@ void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, con
     }
   }
   add_linear(out, prefix + "o_proj", hidden, heads * size(attention.v_dim), attention.output_bias);
+}
+
+void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, const SparseLatentAttention& spec,
+                   uint64_t hidden) {
+  add_attention(out, prefix, spec.latent, hidden);
+  if (!spec.indexer) return;
+  const uint64_t heads = size(spec.indexer->num_heads), head_dim = size(spec.indexer->head_dim);
+  add_linear(out, prefix + "indexer.q_proj", heads * head_dim, size(spec.latent.q_rank), false);
+  add_linear(out, prefix + "indexer.k_proj", head_dim, hidden, false);
+  add_linear(out, prefix + "indexer.head_weights", heads, hidden, false);
+  out.push_back({prefix + "indexer.k_norm.weight", "", {head_dim}});
+  out.push_back({prefix + "indexer.k_norm.bias", "", {head_dim}});
 }
 
 template <class Spec>
@@ -112,6 +125,7 @@ void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, 
   shared.intermediate_size = moe.shared_intermediate_size;
   add_linear(out, prefix + "router", experts, hidden, moe.router.bias);
   if (moe.router.correction) out.push_back({prefix + "router.correction", "", {experts}});
+  if (moe.router.expert_scale) out.push_back({prefix + "router.expert_scale", "", {experts}});
   for (uint64_t e = 0; e < experts; ++e) {
     const size_t first = out.size();
     add_feed_forward(out, fmt::format("{}experts.{}.", prefix, e), expert, hidden);
@@ -123,6 +137,37 @@ void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, 
   if (moe.shared_intermediate_size > 0) {
     add_feed_forward(out, prefix + "shared.", shared, hidden);
     if (moe.shared_gate) add_linear(out, prefix + "shared.router", 1, hidden, false);
+  }
+}
+
+void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, const DenseBesideExperts& both,
+                      uint64_t hidden) {
+  add_feed_forward(out, prefix, both.dense, hidden);
+  add_feed_forward(out, prefix, both.experts, hidden);
+  for (const char* norm : {"dense_post_norm", "experts_norm", "experts_post_norm", "router_norm"}) {
+    out.push_back({prefix + norm + ".weight", "", {hidden}});
+  }
+}
+
+void add_altup(std::vector<WeightEntry>& out, const std::string& prefix, const AltUp& altup, const ModelSpec& spec) {
+  const uint64_t count = size(altup.num_streams), hidden = size(spec.hidden_size);
+  add_norm(out, prefix + "router_norm", spec);
+  add_linear(out, prefix + "router", count, hidden, false);
+  add_linear(out, prefix + "prediction", count * count, count, false);
+  add_linear(out, prefix + "correction", count, count, false);
+  if (altup.output_scale) out.push_back({prefix + "output_scale.weight", "", {hidden}});
+}
+
+// Matrices of all streams but the first.
+void add_streams(std::vector<WeightEntry>& out, const AltUp& altup, uint64_t hidden) {
+  const uint64_t count = size(altup.num_streams) - 1;
+  for (const char* name : {"stream_projections", "stream_unprojections"}) {
+    for (uint64_t i = 0; i < count; ++i) {
+      WeightEntry entry{fmt::format("{}.{}.weight", name, i), "", {hidden, hidden}};
+      entry.index = i;
+      entry.count = count;
+      out.push_back(std::move(entry));
+    }
   }
 }
 
@@ -373,6 +418,13 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
   if (spec.learned_positions > 0) out.push_back({"positions.weight", "", {size(spec.learned_positions), hidden}});
   if (spec.token_types > 0) out.push_back({"token_types.weight", "", {size(spec.token_types), hidden}});
   if (spec.embedding_norm) add_norm(out, "embedding_norm", spec);
+  if (spec.per_layer_inputs) {
+    const uint64_t width = size(spec.per_layer_inputs->size), all = spec.layers.size() * width;
+    out.push_back({"per_layer_table.weight", "", {size(spec.per_layer_inputs->vocab_size), all}});
+    out.push_back({"per_layer_projection.weight", "", {all, hidden}});
+    out.push_back({"per_layer_projection_norm.weight", "", {width}});
+  }
+  if (const auto* altup = std::get_if<AltUp>(&spec.streams)) add_streams(out, *altup, hidden);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerSpec& layer = spec.layers[i];
     const std::string prefix = fmt::format("layers.{}.", i);
@@ -386,6 +438,19 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
     }
     std::visit([&](const auto& block) { add_feed_forward(out, prefix, block, hidden); }, layer.feed_forward);
     if (layer.post_feed_forward_norm) add_norm(out, prefix + "post_feed_forward_norm", spec);
+    if (spec.per_layer_inputs) {
+      const uint64_t width = size(spec.per_layer_inputs->size);
+      out.push_back({prefix + "per_layer_gate.weight", "", {width, hidden}});
+      out.push_back({prefix + "per_layer_projection.weight", "", {hidden, width}});
+      add_norm(out, prefix + "per_layer_norm", spec);
+    }
+    if (layer.output_scale) out.push_back({prefix + "output_scale.weight", "", {1}});
+    if (layer.laurel_rank > 0) {
+      add_linear(out, prefix + "laurel.left", size(layer.laurel_rank), hidden, false);
+      add_linear(out, prefix + "laurel.right", hidden, size(layer.laurel_rank), false);
+      add_norm(out, prefix + "laurel.norm", spec);
+    }
+    if (const auto* altup = std::get_if<AltUp>(&spec.streams)) add_altup(out, prefix + "altup.", *altup, spec);
     if (layer.stream_norms) {
       add_norm(out, prefix + "attention_stream_norm", spec);
       add_norm(out, prefix + "feed_forward_stream_norm", spec);

@@ -214,8 +214,8 @@ class Loader {
 Status load_attention(Loader& loader, const std::string& prefix, GqaWeights& out) {
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "q_proj", out.q));
   if (loader.has(prefix + "q_gate.weight")) HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "q_gate", out.gate));
-  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "k_proj", out.k));
-  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "v_proj", out.v));
+  if (loader.has(prefix + "k_proj.weight")) HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "k_proj", out.k));
+  if (loader.has(prefix + "v_proj.weight")) HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "v_proj", out.v));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "o_proj", out.o));
   HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "q_norm.weight", out.q_norm));
   HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "k_norm.weight", out.k_norm));
@@ -231,6 +231,7 @@ Status load_feed_forward(Loader& loader, const std::string& prefix, DenseWeights
 Status load_feed_forward(Loader& loader, const std::string& prefix, MoeWeights& out) {
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "router", out.router));
   HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "router.correction", out.correction));
+  HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "router.expert_scale", out.expert_scales));
   out.experts.resize(static_cast<size_t>(out.router.weight->rows()));
   const auto bias = [](const LinearWeight& weight) { return weight.bias.empty() ? nullptr : weight.bias.data(); };
   for (size_t e = 0; e < out.experts.size(); ++e) {
@@ -262,11 +263,24 @@ Status load_attention(Loader& loader, const std::string& prefix, const LatentAtt
   }
   return loader.linear(prefix + "o_proj", out.o);
 }
+
+Status load_attention(Loader& loader, const std::string& prefix, const SparseLatentAttention& spec,
+                      SparseLatentWeights& out) {
+  HEADRACE_RETURN_IF_ERROR(load_attention(loader, prefix, spec.latent, out.latent));
+  if (!spec.indexer) return {};
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "indexer.q_proj", out.indexer.q));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "indexer.k_proj", out.indexer.k));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "indexer.head_weights", out.indexer.head_weights));
+  HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "indexer.k_norm.weight", out.indexer.k_norm));
+  return loader.vector(prefix + "indexer.k_norm.bias", out.indexer.k_norm_bias);
+}
+
 Status load_attention(Loader& loader, const std::string& prefix, const GqaAttention& spec, GqaWeights& out) {
   if (spec.qk_norm && spec.qk_norm_kind == QkNormKind::kHeadAfterRotationUnweighted) {
     out.q_norm.assign(static_cast<size_t>(spec.head_dim), 1.0f);
     out.k_norm = out.q_norm;
   }
+  if (spec.value_norm) out.v_norm.assign(static_cast<size_t>(spec.head_dim), 1.0f);
   return load_attention(loader, prefix, out);
 }
 
@@ -281,7 +295,58 @@ Status load_attention(Loader& loader, const std::string& prefix, const Attention
   return load_mixer(loader, prefix, spec.mamba, out.mamba);
 }
 
-Status load_feed_forward(Loader&, const std::string&, NoFeedForwardWeights&) { return {}; }
+template <class Spec, class Weights>
+Status load_feed_forward(Loader& loader, const std::string& prefix, const Spec&, Weights& out) {
+  return load_feed_forward(loader, prefix, out);
+}
+
+Status load_feed_forward(Loader&, const std::string&, const NoFeedForward&, NoFeedForwardWeights&) { return {}; }
+
+Status load_feed_forward(Loader& loader, const std::string& prefix, const DenseBesideExperts& spec,
+                         DenseBesideExpertsWeights& out) {
+  HEADRACE_RETURN_IF_ERROR(load_feed_forward(loader, prefix, out.dense));
+  HEADRACE_RETURN_IF_ERROR(load_feed_forward(loader, prefix, out.experts));
+  HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "dense_post_norm", out.dense_post_norm));
+  HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "experts_norm", out.experts_norm));
+  HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "experts_post_norm", out.experts_post_norm));
+  HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "router_norm", out.router_norm));
+  for (float& weight : out.router_norm.weight) weight *= spec.router_scale;
+  return {};
+}
+
+Status load_laurel(Loader& loader, const std::string& prefix, LaurelWeights& out) {
+  if (!loader.has(prefix + "left.weight")) return {};
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "left", out.left));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "right", out.right));
+  return loader.norm(prefix + "norm", out.norm);
+}
+
+Status load_altup(Loader& loader, const std::string& prefix, AltUpWeights& out) {
+  if (!loader.has(prefix + "router.weight")) return {};
+  HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "router_norm", out.router_norm));
+  for (float& weight : out.router_norm.weight) weight /= static_cast<float>(out.router_norm.weight.size());
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "router", out.router));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "prediction", out.prediction));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "correction", out.correction));
+  return loader.optional_vector(prefix + "output_scale.weight", out.output_scale);
+}
+
+Status load_per_layer(Loader& loader, const std::string& prefix, PerLayerWeights& out) {
+  if (!loader.has(prefix + "per_layer_gate.weight")) return {};
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "per_layer_gate", out.gate));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "per_layer_projection", out.projection));
+  return loader.norm(prefix + "per_layer_norm", out.norm);
+}
+
+Status load_streams(Loader& loader, size_t count, ModelWeights& out) {
+  out.stream_projections.resize(count);
+  out.stream_unprojections.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    HEADRACE_RETURN_IF_ERROR(loader.linear(fmt::format("stream_projections.{}", i), out.stream_projections[i]));
+    HEADRACE_RETURN_IF_ERROR(loader.linear(fmt::format("stream_unprojections.{}", i), out.stream_unprojections[i]));
+  }
+  return {};
+}
 
 Status load_layer(Loader& loader, const std::string& prefix, const LayerSpec& spec, LayerWeights& out) {
   HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "attention_norm", out.attention_norm));
@@ -298,9 +363,13 @@ Status load_layer(Loader& loader, const std::string& prefix, const LayerSpec& sp
   HEADRACE_RETURN_IF_ERROR(std::visit(
       [&](const auto& block) {
         auto& weights = out.feed_forward.emplace<WeightsOf<std::decay_t<decltype(block)>>>();
-        return load_feed_forward(loader, prefix, weights);
+        return load_feed_forward(loader, prefix, block, weights);
       },
       spec.feed_forward));
+  HEADRACE_RETURN_IF_ERROR(load_per_layer(loader, prefix, out.per_layer));
+  HEADRACE_RETURN_IF_ERROR(load_laurel(loader, prefix + "laurel.", out.laurel));
+  HEADRACE_RETURN_IF_ERROR(load_altup(loader, prefix + "altup.", out.altup));
+  HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "output_scale.weight", out.output_scale));
   return loader.norm(prefix + "post_feed_forward_norm", out.post_feed_forward_norm);
 }
 
@@ -325,8 +394,18 @@ Result<ModelWeights> ModelWeights::load(const ModelSpec& spec, const std::vector
     if (spec.learned_positions > 0) HEADRACE_RETURN_IF_ERROR(loader.linear("positions", out.positions.emplace()));
     if (spec.token_types > 0) HEADRACE_RETURN_IF_ERROR(loader.linear("token_types", out.token_types.emplace()));
     HEADRACE_RETURN_IF_ERROR(loader.norm("embedding_norm", out.embedding_norm));
+    if (spec.per_layer_inputs) {
+      HEADRACE_RETURN_IF_ERROR(loader.linear("per_layer_table", out.per_layer_table.emplace()));
+    }
     loader.products.clear();  // rows of tables are looked up
+    if (spec.per_layer_inputs) {
+      HEADRACE_RETURN_IF_ERROR(loader.linear("per_layer_projection", out.per_layer_projection.emplace()));
+      HEADRACE_RETURN_IF_ERROR(loader.vector("per_layer_projection_norm.weight", out.per_layer_norm));
+    }
     if (spec.head.tied) loader.products.push_back(out.embedding.weight.get());
+    if (const auto* altup = std::get_if<AltUp>(&spec.streams)) {
+      HEADRACE_RETURN_IF_ERROR(load_streams(loader, static_cast<size_t>(altup->num_streams) - 1, out));
+    }
     out.layers.resize(spec.layers.size());
     for (size_t i = 0; i < spec.layers.size(); ++i) {
       HEADRACE_RETURN_IF_ERROR(load_layer(loader, fmt::format("layers.{}.", i), spec.layers[i], out.layers[i]));

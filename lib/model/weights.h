@@ -47,9 +47,10 @@ struct NormWeight {
 uint64_t bytes_in_file(const WeightEntry& entry, const TensorEntry& tensor);
 
 struct GqaWeights {
-  LinearWeight gate;  // empty without an output gate
-  LinearWeight q, k, v, o;
+  LinearWeight gate;                  // empty without an output gate
+  LinearWeight q, k, v, o;            // k and v: empty where the spec has none
   std::vector<float> q_norm, k_norm;  // of the spec's QkNormKind, or empty
+  std::vector<float> v_norm;          // ones, or empty
   std::vector<float> sinks;           // [num_heads] or empty
 };
 
@@ -64,6 +65,18 @@ struct LatentWeights {
   LinearWeight o;                        // [hidden_size, num_heads * v_dim]
 };
 
+struct IndexerWeights {
+  LinearWeight q;                          // [num_heads * head_dim, q_rank]
+  LinearWeight k;                          // [head_dim, hidden_size]
+  LinearWeight head_weights;               // [num_heads, hidden_size]
+  std::vector<float> k_norm, k_norm_bias;  // [head_dim]
+};
+
+struct SparseLatentWeights {
+  LatentWeights latent;
+  IndexerWeights indexer;  // empty where the layer has none
+};
+
 struct AttentionBesideMambaWeights {
   GqaWeights attention;
   Mamba2Weights mamba;
@@ -75,14 +88,43 @@ struct DenseWeights {
 
 struct MoeWeights {
   LinearWeight router;
-  std::vector<float> correction;  // [num_experts] or empty
+  std::vector<float> correction;     // [num_experts] or empty
+  std::vector<float> expert_scales;  // likewise
   std::vector<DenseWeights> experts;
   std::vector<ExpertWeights> table;  // the same as the op sees them
   DenseWeights shared;               // empty without a shared feed-forward
   LinearWeight shared_gate;          // [1, hidden_size], likewise
 };
 
+struct DenseBesideExpertsWeights {
+  DenseWeights dense;
+  MoeWeights experts;
+  NormWeight dense_post_norm, experts_norm, experts_post_norm;  // n1, n3 and n2 of the spec
+  NormWeight router_norm;                                       // times router_scale
+};
+
 struct NoFeedForwardWeights {};
+
+struct LaurelWeights {
+  LinearWeight left, right;  // [laurel_rank, hidden_size], [hidden_size, laurel_rank]
+  NormWeight norm;
+};
+
+// Of a layer, for num_streams streams.
+struct AltUpWeights {
+  NormWeight router_norm;           // divided by hidden_size
+  LinearWeight router;              // [num_streams, hidden_size]
+  LinearWeight prediction;          // [num_streams * num_streams, num_streams]
+  LinearWeight correction;          // [num_streams, num_streams]
+  std::vector<float> output_scale;  // [hidden_size] or empty
+};
+
+// Of a layer.
+struct PerLayerWeights {
+  LinearWeight gate;        // [size, hidden_size]
+  LinearWeight projection;  // [hidden_size, size]
+  NormWeight norm;
+};
 
 // The weights of each kind of attention and feed-forward; never defined.
 GqaWeights weights_of(const GqaAttention&);
@@ -95,8 +137,10 @@ LightningWeights weights_of(const LightningAttention&);
 NoAttentionWeights weights_of(const NoAttention&);
 AttentionBesideMambaWeights weights_of(const AttentionBesideMamba&);
 LatentWeights weights_of(const LatentAttention&);
+SparseLatentWeights weights_of(const SparseLatentAttention&);
 DenseWeights weights_of(const DenseFeedForward&);
 MoeWeights weights_of(const MixtureOfExperts&);
+DenseBesideExpertsWeights weights_of(const DenseBesideExperts&);
 NoFeedForwardWeights weights_of(const NoFeedForward&);
 template <class Spec>
 using WeightsOf = decltype(weights_of(std::declval<Spec>()));
@@ -106,9 +150,13 @@ struct LayerWeights {
   NormWeight feed_forward_norm, post_feed_forward_norm;
   NormWeight attention_stream_norm, feed_forward_stream_norm;  // both or neither
   std::variant<GqaWeights, ShortConvWeights, MambaWeights, Mamba2Weights, GatedDeltaWeights, KimiDeltaWeights,
-               LightningWeights, NoAttentionWeights, AttentionBesideMambaWeights, LatentWeights>
+               LightningWeights, NoAttentionWeights, AttentionBesideMambaWeights, LatentWeights, SparseLatentWeights>
       attention;  // of the kind of the spec's alternative
-  std::variant<DenseWeights, MoeWeights, NoFeedForwardWeights> feed_forward;
+  std::variant<DenseWeights, MoeWeights, DenseBesideExpertsWeights, NoFeedForwardWeights> feed_forward;
+  PerLayerWeights per_layer;        // empty without per-layer inputs
+  LaurelWeights laurel;             // empty where the spec has none
+  AltUpWeights altup;               // likewise
+  std::vector<float> output_scale;  // [1] or empty
 };
 
 // Called with the share loaded so far, 0 to 1; false cancels the load.
@@ -118,14 +166,19 @@ using LoadProgress = std::function<bool(double)>;
 struct ModelWeights {
   LinearWeight embedding;  // no bias
   std::vector<LayerWeights> layers;
-  std::optional<LinearWeight> positions;    // [learned_positions, hidden_size]
-  std::optional<LinearWeight> token_types;  // [token_types, hidden_size]
-  NormWeight embedding_norm;                // may be empty
-  NormWeight final_norm;                    // likewise
-  std::optional<LinearWeight> transform;    // [hidden_size, hidden_size]
-  NormWeight transform_norm;                // may be empty
-  std::optional<LinearWeight> lm_head;      // the output matrix, absent when tied or when the head has none
-  std::vector<float> tied_bias;             // of a tied head, or empty
+  std::optional<LinearWeight> positions;             // [learned_positions, hidden_size]
+  std::optional<LinearWeight> token_types;           // [token_types, hidden_size]
+  NormWeight embedding_norm;                         // may be empty
+  std::optional<LinearWeight> per_layer_table;       // [vocab_size, num_layers * size] of PerLayerInputs
+  std::optional<LinearWeight> per_layer_projection;  // [num_layers * size, hidden_size]
+  std::vector<float> per_layer_norm;                 // [size]
+  // Of AltUp, of all streams but the first.
+  std::vector<LinearWeight> stream_projections, stream_unprojections;  // [hidden_size, hidden_size]
+  NormWeight final_norm;                                               // likewise
+  std::optional<LinearWeight> transform;                               // [hidden_size, hidden_size]
+  NormWeight transform_norm;                                           // may be empty
+  std::optional<LinearWeight> lm_head;  // the output matrix, absent when tied or when the head has none
+  std::vector<float> tied_bias;         // of a tied head, or empty
   // Every weight that rows are multiplied by, borrowed from the members above.
   std::vector<const PackedWeight*> products;
   uint64_t bytes = 0;  // packed weights and vectors

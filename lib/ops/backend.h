@@ -17,6 +17,7 @@
 #include "tensor/op_params.h"
 #include "tensor/recurrent_params.h"
 #include "tensor/router_params.h"
+#include "tensor/stream_params.h"
 
 namespace headrace {
 
@@ -102,6 +103,7 @@ class Backend {
   virtual void gated_linear(const GatedLinearParams& params) = 0;
   virtual void rope_and_store_kv(const RopeStoreParams& params) = 0;
   virtual void paged_attention(const PagedAttentionParams& params) = 0;
+  virtual void select_positions(const SelectPositionsParams& params) = 0;
   virtual void gated_activation(const GatedActivationParams& params) = 0;
   virtual void add(const AddParams& params) = 0;
   virtual void scale(const ScaleParams& params) = 0;
@@ -111,6 +113,10 @@ class Backend {
   virtual void experts(const ExpertsParams& params) = 0;
   virtual void head_linear(const HeadLinearParams& params) = 0;
   virtual void gate_rows(const GateRowsParams& params) = 0;
+
+  virtual void mix_streams(const MixStreamsParams& params) = 0;
+  virtual void match_magnitude(const MatchMagnitudeParams& params) = 0;
+  virtual void cut_gates(const CutGatesParams& params) = 0;
 
   virtual void causal_conv(const CausalConvParams& params) = 0;
   virtual void selective_scan(const SelectiveScanParams& params) = 0;

@@ -7,10 +7,11 @@
 namespace headrace {
 
 std::string_view profiled_op_name(ProfiledOp op) {
-  constexpr std::string_view kNames[] = {"embed",       "norm",        "linear",    "rope_store",  "attention",
-                                         "activation",  "add",         "scale",     "softcap",     "route",
-                                         "experts",     "head_linear", "gate_rows", "causal_conv", "recurrence",
-                                         "decay_gates", "logit_stats", "sample",    "forward",     "step"};
+  constexpr std::string_view kNames[] = {
+      "embed",       "norm",      "linear",  "rope_store",  "attention",  "select_positions",
+      "activation",  "add",       "scale",   "softcap",     "route",      "experts",
+      "head_linear", "gate_rows", "streams", "causal_conv", "recurrence", "decay_gates",
+      "logit_stats", "sample",    "forward", "step"};
   return kNames[static_cast<size_t>(op)];
 }
 

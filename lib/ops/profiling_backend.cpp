@@ -76,11 +76,11 @@ class ProfilingBackend final : public Backend {
   void rope_and_store_kv(const RopeStoreParams& p) override {
     ProfiledCall call{ProfiledOp::kRopeStore};
     call.rows = p.num_tokens;
-    const int64_t kv_heads = p.layout.num_kv_heads, head_dim = p.layout.head_dim;
+    const int64_t kv_heads = p.k == nullptr ? 0 : p.layout.num_kv_heads, head_dim = p.layout.head_dim;
     const uint64_t token_bytes = p.layout.block_bytes() / static_cast<uint64_t>(std::max(p.layout.block_size, 1));
     // q is read and written, k and v are read, the cache is written.
     call.bytes = floats(p.num_tokens * (2 * p.num_heads + 2 * kv_heads) * head_dim) +
-                 static_cast<uint64_t>(p.num_tokens) * token_bytes;
+                 (p.k == nullptr ? 0 : static_cast<uint64_t>(p.num_tokens) * token_bytes);
     call.multiply_adds = static_cast<uint64_t>(2 * p.num_tokens * (p.num_heads + kv_heads) * p.rotary_dim);
     const ProfiledSpan span(profile_.get(), call);
     backend_->rope_and_store_kv(p);
@@ -92,7 +92,11 @@ class ProfilingBackend final : public Backend {
     call.sequences = p.num_seqs;
     const uint64_t token_bytes = p.layout.block_bytes() / static_cast<uint64_t>(std::max(p.layout.block_size, 1));
     uint64_t pairs = 0;
-    for (int32_t sequence = 0; sequence < p.num_seqs; ++sequence) {
+    if (p.selected.positions != nullptr) {
+      for (int64_t row = 0; row < call.rows; ++row) pairs += static_cast<uint64_t>(p.selected.counts[row]);
+      call.bytes += pairs * token_bytes;
+    }
+    for (int32_t sequence = 0; sequence < p.num_seqs && p.selected.positions == nullptr; ++sequence) {
       const int32_t first = p.query_start[sequence], end = p.query_start[sequence + 1];
       for (int32_t row = first; row < end; ++row) {
         pairs += static_cast<uint64_t>(seen_end(p, sequence, row) - seen_begin(p, row));
@@ -106,6 +110,23 @@ class ProfilingBackend final : public Backend {
     call.multiply_adds = 2 * pairs * static_cast<uint64_t>(p.num_heads) * static_cast<uint64_t>(p.layout.head_dim);
     const ProfiledSpan span(profile_.get(), call);
     backend_->paged_attention(p);
+  }
+
+  void select_positions(const SelectPositionsParams& p) override {
+    ProfiledCall call{ProfiledOp::kSelectPositions};
+    call.rows = p.num_seqs > 0 ? p.query_start[p.num_seqs] : 0;
+    call.sequences = p.num_seqs;
+    const uint64_t token_bytes = p.layout.block_bytes() / static_cast<uint64_t>(std::max(p.layout.block_size, 1));
+    uint64_t pairs = 0;
+    for (int64_t row = 0; row < call.rows; ++row) pairs += static_cast<uint64_t>(p.positions[row]) + 1;
+    for (int32_t sequence = 0; sequence < p.num_seqs; ++sequence) {
+      const int32_t end = p.query_start[sequence + 1];
+      if (p.query_start[sequence] < end) call.bytes += (static_cast<uint64_t>(p.positions[end - 1]) + 1) * token_bytes;
+    }
+    call.bytes += floats(call.rows * (int64_t{p.num_heads} * (p.layout.head_dim + 1) + p.top_k));
+    call.multiply_adds = pairs * static_cast<uint64_t>(p.num_heads) * static_cast<uint64_t>(p.layout.head_dim + 1);
+    const ProfiledSpan span(profile_.get(), call);
+    backend_->select_positions(p);
   }
 
   void gated_activation(const GatedActivationParams& p) override {
@@ -192,6 +213,28 @@ class ProfilingBackend final : public Backend {
     call.rows = p.num_tokens;
     const ProfiledSpan span(profile_.get(), call);
     backend_->gate_rows(p);
+  }
+
+  void mix_streams(const MixStreamsParams& p) override {
+    ProfiledCall call = elementwise(ProfiledOp::kStreams, p.num_tokens * p.size, p.num_in + p.num_out);
+    call.rows = p.num_tokens;
+    call.multiply_adds = static_cast<uint64_t>(p.num_tokens * p.size * p.num_in * p.num_out);
+    const ProfiledSpan span(profile_.get(), call);
+    backend_->mix_streams(p);
+  }
+
+  void match_magnitude(const MatchMagnitudeParams& p) override {
+    ProfiledCall call = elementwise(ProfiledOp::kStreams, p.num_tokens * p.size, 3);
+    call.rows = p.num_tokens;
+    const ProfiledSpan span(profile_.get(), call);
+    backend_->match_magnitude(p);
+  }
+
+  void cut_gates(const CutGatesParams& p) override {
+    ProfiledCall call = elementwise(ProfiledOp::kActivation, p.num_tokens * p.size, 2);
+    call.rows = p.num_tokens;
+    const ProfiledSpan span(profile_.get(), call);
+    backend_->cut_gates(p);
   }
 
   void causal_conv(const CausalConvParams& p) override {

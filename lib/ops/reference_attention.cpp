@@ -3,9 +3,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "ops/reference_backend.h"
+#include "ops/top_positions.h"
 #include "tensor/half.h"
 
 namespace headrace {
@@ -109,14 +111,39 @@ void rotate(const RopeStoreParams& p, int64_t token, float* head) {
   }
 }
 
+// The positions that a row sees.
+void seen_positions(const PagedAttentionParams& p, int32_t seq, int32_t token, std::vector<int32_t>& out) {
+  if (p.selected.positions != nullptr) {
+    const int32_t* first = p.selected.positions + token * p.selected.max_count;
+    out.assign(first, first + p.selected.counts[token]);
+    return;
+  }
+  const int32_t own = p.positions[token];
+  const int32_t chunk_start = p.chunk > 0 ? own / p.chunk * p.chunk : 0;
+  int32_t first = p.window > 0 ? std::max(chunk_start, own - p.window + 1) : chunk_start;
+  int32_t last = own;
+  if (p.sequence_ends != nullptr) {
+    last = p.sequence_ends[seq] - 1;
+    if (p.window > 0) last = std::min(last, own + p.window - 1);
+  }
+  if (p.spans != nullptr && p.spans[2 * token + 1] > 0) {
+    const int32_t begin = p.spans[2 * token], end = p.spans[2 * token + 1];
+    if (p.span_alone) first = begin;
+    last = p.span_alone ? end - 1 : std::max(last, end - 1);
+  }
+  out.resize(static_cast<size_t>(last - first + 1));
+  std::iota(out.begin(), out.end(), first);
+}
+
 }  // namespace
 
 float cached_key(const KvLayout& layout, const std::byte* head, int32_t offset, int32_t d) {
+  if (!layout.has_keys()) return cached_value(layout, head, offset, d);
   return cached(layout, head, key_index(layout, offset, d), key_scale_index(layout, offset, d / kKvQ8Group));
 }
 
 float cached_value(const KvLayout& layout, const std::byte* head, int32_t offset, int32_t d) {
-  return cached(layout, head + layout.half_bytes(), value_index(layout, offset, d),
+  return cached(layout, head + layout.values_offset(), value_index(layout, offset, d),
                 value_scale_index(layout, offset, d / kKvQ8Group));
 }
 
@@ -138,6 +165,7 @@ void reference_rope_and_store_kv(const RopeStoreParams& p) {
       if (p.q_scale == nullptr) continue;
       for (int64_t d = 0; d < head_dim; ++d) q[d] *= p.q_scale[token];
     }
+    if (p.k == nullptr) continue;
     const int64_t slot = p.slots[token];
     const int32_t offset = static_cast<int32_t>(slot % layout.block_size);
     std::byte* block = p.cache + static_cast<size_t>(slot / layout.block_size) * layout.block_bytes();
@@ -145,12 +173,15 @@ void reference_rope_and_store_kv(const RopeStoreParams& p) {
       float* key = p.k + (token * layout.num_kv_heads + h) * head_dim;
       prepare(token, key, p.k_norm);
       std::byte* head = block + static_cast<size_t>(h) * layout.head_bytes();
+      if (layout.has_keys()) {
+        store_vector(
+            layout, key, head, [&](int32_t d) { return key_index(layout, offset, d); },
+            [&](int32_t group) { return key_scale_index(layout, offset, group); });
+      }
+      if (!layout.has_values()) continue;
+      const float* value = layout.has_keys() ? p.v + (token * layout.num_kv_heads + h) * head_dim : key;
       store_vector(
-          layout, key, head, [&](int32_t d) { return key_index(layout, offset, d); },
-          [&](int32_t group) { return key_scale_index(layout, offset, group); });
-      store_vector(
-          layout, p.v + (token * layout.num_kv_heads + h) * head_dim, head + layout.half_bytes(),
-          [&](int32_t d) { return value_index(layout, offset, d); },
+          layout, value, head + layout.values_offset(), [&](int32_t d) { return value_index(layout, offset, d); },
           [&](int32_t group) { return value_scale_index(layout, offset, group); });
     }
   }
@@ -160,21 +191,11 @@ void reference_paged_attention(const PagedAttentionParams& p) {
   const KvLayout& layout = p.layout;
   const int32_t head_dim = layout.head_dim, group = p.num_heads / layout.num_kv_heads;
   std::vector<double> scores, out(static_cast<size_t>(head_dim));
+  std::vector<int32_t> seen;
   for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
     for (int32_t token = p.query_start[seq]; token < p.query_start[seq + 1]; ++token) {
-      const int32_t own = p.positions[token];
-      const int32_t chunk_start = p.chunk > 0 ? own / p.chunk * p.chunk : 0;
-      int32_t first = p.window > 0 ? std::max(chunk_start, own - p.window + 1) : chunk_start;
-      int32_t last = own;
-      if (p.sequence_ends != nullptr) {
-        last = p.sequence_ends[seq] - 1;
-        if (p.window > 0) last = std::min(last, own + p.window - 1);
-      }
-      if (p.spans != nullptr && p.spans[2 * token + 1] > 0) {
-        const int32_t begin = p.spans[2 * token], end = p.spans[2 * token + 1];
-        if (p.span_alone) first = begin;
-        last = p.span_alone ? end - 1 : std::max(last, end - 1);
-      }
+      seen_positions(p, seq, token, seen);
+      scores.resize(seen.size());
       for (int32_t h = 0; h < p.num_heads; ++h) {
         const size_t head_offset = static_cast<size_t>(h / group) * layout.head_bytes();
         const auto head_of = [&](int32_t position) {
@@ -182,9 +203,9 @@ void reference_paged_attention(const PagedAttentionParams& p) {
           return p.cache + block * layout.block_bytes() + head_offset;
         };
         const float* q = p.q + (static_cast<int64_t>(token) * p.num_heads + h) * head_dim;
-        scores.assign(static_cast<size_t>(last - first + 1), 0.0);
         double top = p.sinks != nullptr ? static_cast<double>(p.sinks[h]) : -std::numeric_limits<double>::infinity();
-        for (int32_t position = first; position <= last; ++position) {
+        for (size_t i = 0; i < seen.size(); ++i) {
+          const int32_t position = seen[i];
           double score = 0.0;
           for (int32_t d = 0; d < head_dim; ++d) {
             score += static_cast<double>(q[d]) *
@@ -195,13 +216,14 @@ void reference_paged_attention(const PagedAttentionParams& p) {
             const double cap = static_cast<double>(p.logit_softcap);
             score = cap * std::tanh(score / cap);
           }
-          scores[static_cast<size_t>(position - first)] = score;
+          scores[i] = score;
           top = std::max(top, score);
         }
         double sum = p.sinks != nullptr ? std::exp(static_cast<double>(p.sinks[h]) - top) : 0.0;
         std::fill(out.begin(), out.end(), 0.0);
-        for (int32_t position = first; position <= last; ++position) {
-          const double weight = std::exp(scores[static_cast<size_t>(position - first)] - top);
+        for (size_t i = 0; i < seen.size(); ++i) {
+          const int32_t position = seen[i];
+          const double weight = std::exp(scores[i] - top);
           sum += weight;
           for (int32_t d = 0; d < head_dim; ++d) {
             out[static_cast<size_t>(d)] +=
@@ -211,6 +233,37 @@ void reference_paged_attention(const PagedAttentionParams& p) {
         float* result = p.out + (static_cast<int64_t>(token) * p.num_heads + h) * head_dim;
         for (int32_t d = 0; d < head_dim; ++d) result[d] = static_cast<float>(out[static_cast<size_t>(d)] / sum);
       }
+    }
+  }
+}
+
+void reference_select_positions(const SelectPositionsParams& p) {
+  const KvLayout& layout = p.layout;
+  const int64_t head_dim = layout.head_dim;
+  TopPositions top;
+  std::vector<float> scores;
+  for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
+    for (int64_t token = p.query_start[seq]; token < p.query_start[seq + 1]; ++token) {
+      scores.resize(static_cast<size_t>(p.positions[token]) + 1);
+      for (size_t position = 0; position < scores.size(); ++position) {
+        const auto block_size = static_cast<size_t>(layout.block_size);
+        const auto block = static_cast<size_t>(p.block_tables[seq][position / block_size]);
+        const auto offset = static_cast<int32_t>(position % block_size);
+        double score = 0.0;
+        for (int64_t h = token * p.num_heads; h < (token + 1) * p.num_heads; ++h) {
+          double product = 0.0;
+          for (int32_t d = 0; d < layout.head_dim; ++d) {
+            product += static_cast<double>(p.q[h * head_dim + d]) *
+                       static_cast<double>(cached_key(layout, p.cache + block * layout.block_bytes(), offset, d));
+          }
+          // Not std::max, which would make a NaN 0.
+          score += static_cast<double>(p.weights[h]) * (product < 0.0 ? 0.0 : product);
+        }
+        scores[position] = static_cast<float>(score);
+      }
+      const int64_t count = std::min<int64_t>(p.top_k, static_cast<int64_t>(scores.size()));
+      p.counts[token] = static_cast<int32_t>(count);
+      top.pick(scores, count, p.selected + token * p.top_k);
     }
   }
 }

@@ -155,6 +155,7 @@ class ReferenceBackend final : public Backend {
 
   void rope_and_store_kv(const RopeStoreParams& p) override { reference_rope_and_store_kv(p); }
   void paged_attention(const PagedAttentionParams& p) override { reference_paged_attention(p); }
+  void select_positions(const SelectPositionsParams& p) override { reference_select_positions(p); }
 
   void gated_activation(const GatedActivationParams& p) override { reference_gated_activation(p); }
 
@@ -163,7 +164,9 @@ class ReferenceBackend final : public Backend {
   }
 
   void scale(const ScaleParams& p) override {
-    for (int64_t i = 0; i < p.num_elements; ++i) p.x[i] *= p.factor;
+    for (int64_t i = 0; i < p.num_elements; ++i) {
+      p.x[i] *= p.columns == nullptr ? p.factor : p.factor * p.columns[i % p.num_columns];
+    }
   }
 
   void softcap(const SoftcapParams& p) override {
@@ -180,6 +183,9 @@ class ReferenceBackend final : public Backend {
   void experts(const ExpertsParams& p) override { reference_experts(p); }
   void head_linear(const HeadLinearParams& p) override { reference_head_linear(p); }
   void gate_rows(const GateRowsParams& p) override { reference_gate_rows(p); }
+  void mix_streams(const MixStreamsParams& p) override { reference_mix_streams(p); }
+  void match_magnitude(const MatchMagnitudeParams& p) override { reference_match_magnitude(p); }
+  void cut_gates(const CutGatesParams& p) override { reference_cut_gates(p); }
 
   void causal_conv(const CausalConvParams& p) override { reference_causal_conv(p); }
   void selective_scan(const SelectiveScanParams& p) override { reference_selective_scan(p); }

@@ -60,7 +60,8 @@ void RowRouter::route(int64_t row) {
   for (size_t i = 0; i < chosen_.size(); ++i) {
     const size_t at = static_cast<size_t>(row * p_.top_k) + i;
     p_.experts[at] = chosen_[i];
-    p_.weights[at] = static_cast<float>(scores_[static_cast<size_t>(chosen_[i])] / divisor * p_.scale);
+    const double own = p_.expert_scales == nullptr ? 1.0 : static_cast<double>(p_.expert_scales[chosen_[i]]);
+    p_.weights[at] = static_cast<float>(scores_[static_cast<size_t>(chosen_[i])] / divisor * p_.scale * own);
   }
 }
 

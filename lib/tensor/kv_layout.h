@@ -19,7 +19,15 @@ inline constexpr int kKvTile = 16;
 // Values along head_dim that share one float16 scale in kQ8 (last group may be shorter).
 inline constexpr int kKvQ8Group = 32;
 
-// One layer's block holds, for each KV head in order, its keys and then its values (HND):
+// What is kept of a token.
+enum class KvContent : int32_t {
+  kKeysAndValues,
+  kKeys,  // keys alone: what an indexer chooses positions by
+  kRows,  // rows that are keys and values at once, in the order of values: they are read one by one
+};
+
+// A layer's block holds, for each KV head in order, its keys and then its values (HND), or the one of the two that
+// `content` asks for:
 //   keys   [block_size / 16][head_dim][16 tokens]      kQ8: int8, then scales float16 [block_size / 16][groups][16]
 //   values [block_size][head_dim]                      kQ8: int8, then scales float16 [block_size][groups]
 // groups = ceil(head_dim / 32). A slot is block_id * block_size + offset.
@@ -28,6 +36,7 @@ struct KvLayout {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;     // of keys and of values
   int32_t block_size = 16;  // tokens, a multiple of 16
+  KvContent content = KvContent::kKeysAndValues;
 
   size_t element_bytes() const { return dtype == KvDType::kF32 ? 4 : dtype == KvDType::kQ8 ? 1 : 2; }
   int32_t scale_groups() const { return (head_dim + kKvQ8Group - 1) / kKvQ8Group; }
@@ -40,7 +49,11 @@ struct KvLayout {
   }
   // Keys (or values) of one head in one block.
   size_t half_bytes() const { return code_bytes() + scale_bytes(); }
-  size_t head_bytes() const { return 2 * half_bytes(); }
+  bool has_keys() const { return content != KvContent::kRows; }
+  bool has_values() const { return content != KvContent::kKeys; }
+  // Of a head's values, or rows, in its bytes.
+  size_t values_offset() const { return has_keys() ? half_bytes() : 0; }
+  size_t head_bytes() const { return content == KvContent::kKeysAndValues ? 2 * half_bytes() : half_bytes(); }
   // All heads of one layer in one block; every offset above is a multiple of 32 bytes when head_dim is even.
   size_t block_bytes() const { return head_bytes() * static_cast<size_t>(num_kv_heads); }
 

@@ -89,11 +89,12 @@ struct GatedLinearParams {
   float* out = nullptr;  // [num_tokens, out_features], contiguous
 };
 
-// Per row: RMS-normalise each head of q and k where weights are given, rotate q and k by position, store k and v.
+// Per row: RMS-normalise each head of q and k where weights are given, rotate q and k by position, store k and v, or k
+// alone where the layout has no place for values of their own; without k nothing is stored.
 struct RopeStoreParams {
   float* q = nullptr;        // [num_tokens, num_heads, head_dim], rotated in place
-  float* k = nullptr;        // [num_tokens, num_kv_heads, head_dim], rotated in place
-  const float* v = nullptr;  // [num_tokens, num_kv_heads, head_dim]
+  float* k = nullptr;        // [num_tokens, num_kv_heads, head_dim], rotated in place, or null
+  const float* v = nullptr;  // [num_tokens, num_kv_heads, head_dim], or null unless layout.content is kKeysAndValues
   int64_t num_tokens = 0;
   int32_t num_heads = 0;
   const float* q_norm = nullptr;  // [head_dim] or null
@@ -112,6 +113,13 @@ struct RopeStoreParams {
   KvLayout layout;                 // num_kv_heads, head_dim and block_size come from here
   std::byte* cache = nullptr;      // this layer's blocks [num_blocks][layout.block_bytes()]
   const int64_t* slots = nullptr;  // [num_tokens] block_id * block_size + offset
+};
+
+// Positions that each row sees in place of a range, of a cache part that holds rows (KvContent::kRows) of one head.
+struct SelectedPositions {
+  const int32_t* positions = nullptr;  // [num_tokens, max_count], ascending in a row
+  const int32_t* counts = nullptr;     // [num_tokens], of each row at least 1
+  int64_t max_count = 0;
 };
 
 // Attention of the batch's rows over the paged cache, keys and values of the rows already stored.
@@ -139,6 +147,27 @@ struct PagedAttentionParams {
   // what it would without. Neighbours have the same span or one that begins where the other ends. Null: no row has one.
   const int32_t* spans = nullptr;
   bool span_alone = false;
+  // With positions: they alone are seen, and merged at fixed ranks among them; window, chunk, sequence_ends and the rows'
+  // own positions do not count.
+  SelectedPositions selected;
+};
+
+// The positions that rows of sparse attention see, chosen by an indexer (DeepSeek-V3.2). Row t at position p gives cached
+// position s <= p the score sum over h of weights[t, h] * max(0, q[t, h] . key[s]); it sees the top_k positions with the
+// largest scores, of equal ones (NaN counts as the smallest) the lower, or all where there are no more.
+struct SelectPositionsParams {
+  const float* q = nullptr;        // [num_tokens, num_heads, head_dim]
+  const float* weights = nullptr;  // [num_tokens, num_heads]
+  int32_t num_heads = 0;
+  int32_t num_seqs = 0;
+  const int32_t* query_start = nullptr;          // [num_seqs + 1] rows of each sequence
+  const int32_t* const* block_tables = nullptr;  // [num_seqs] block ids in logical order
+  const int32_t* positions = nullptr;            // [num_tokens] index of the row in its sequence's cache
+  KvLayout layout;                               // of keys (KvContent::kKeys) of one head
+  const std::byte* cache = nullptr;
+  int64_t top_k = 0;
+  int32_t* selected = nullptr;  // [num_tokens, top_k], ascending in a row
+  int32_t* counts = nullptr;    // [num_tokens] min(top_k, p + 1)
 };
 
 // out = activation(gate) * up, or activation(gate) where up is null, elementwise; out may be gate.
@@ -158,11 +187,13 @@ struct AddParams {
   int64_t num_elements = 0;
 };
 
-// x *= factor, in place.
+// x *= factor, in place; with columns rows of num_columns, each value by its column's factor too.
 struct ScaleParams {
   float* x = nullptr;
   int64_t num_elements = 0;
   float factor = 1.0f;
+  const float* columns = nullptr;  // [num_columns] or null
+  int64_t num_columns = 0;
 };
 
 // x = cap * tanh(x / cap), in place.

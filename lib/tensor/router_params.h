@@ -24,6 +24,7 @@ enum class GroupScore : int32_t {
 //   only the top_groups best of num_groups equal runs of experts stay in play
 //   the top_k experts with the largest choice are taken, of equal ones (NaN counts as the smallest) the lower index
 //   weight = score, divided by max(sum of the chosen scores, sum_floor) + sum_added when normalize is set, times scale
+//            and the expert's own
 // A softmax over the chosen logits alone is kSoftmax with normalize: the other terms cancel.
 struct RouteParams {
   const float* logits = nullptr;      // [num_tokens, num_experts]
@@ -39,8 +40,9 @@ struct RouteParams {
   float sum_floor = 0.0f;
   float sum_added = 0.0f;
   float scale = 1.0f;
-  int32_t* experts = nullptr;  // [num_tokens, top_k], ascending within a row
-  float* weights = nullptr;    // [num_tokens, top_k], of those experts
+  const float* expert_scales = nullptr;  // [num_experts] or null
+  int32_t* experts = nullptr;            // [num_tokens, top_k], ascending within a row
+  float* weights = nullptr;              // [num_tokens, top_k], of those experts
 };
 
 // One expert: down(activation(gate(x)) * up(x)), or down(activation(up(x))) where gate is null, of all alike.

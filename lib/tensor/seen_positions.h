@@ -18,7 +18,9 @@ inline SeenSpan span_of(const PagedAttentionParams& p, int32_t token) {
   return {p.spans[2 * int64_t{token}], p.spans[2 * int64_t{token} + 1]};
 }
 
+// Of a row that has a list of positions (SelectedPositions), ranks in it.
 inline int64_t seen_begin(const PagedAttentionParams& p, int32_t token) {
+  if (p.selected.positions != nullptr) return 0;
   const SeenSpan span = span_of(p, token);
   if (p.span_alone && !span.empty()) return span.begin;
   const int64_t position = p.positions[token];
@@ -28,6 +30,7 @@ inline int64_t seen_begin(const PagedAttentionParams& p, int32_t token) {
 
 // Behind the last.
 inline int64_t seen_end(const PagedAttentionParams& p, int32_t sequence, int32_t token) {
+  if (p.selected.positions != nullptr) return p.selected.counts[token];
   const SeenSpan span = span_of(p, token);
   if (p.span_alone && !span.empty()) return span.end;
   const int64_t position = p.positions[token];

@@ -16,7 +16,7 @@ class ConvertedFile {
  public:
   explicit ConvertedFile(GgufMeta meta) : meta_(std::move(meta)) {}
 
-  // A tensor whose name becomes empty is left out. norm_offset is added to norms: files of transformers store those of
+  // A tensor whose name becomes empty, or with a text that becomes "*", is left out. norm_offset is added to norms: files of transformers store those of
   // Gemma minus one.
   void add_all(const std::string& path, const std::vector<std::pair<std::string, std::string>>& renames,
                float norm_offset) {
@@ -25,7 +25,10 @@ class ConvertedFile {
     for (const TensorEntry& tensor : (*file)->tensors()) {
       std::string name = tensor.name;
       for (const auto& [from, to] : renames) {
-        if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
+        const size_t at = name.find(from);
+        if (at == std::string::npos) continue;
+        name.replace(at, from.size(), to);
+        if (to == "*") name.clear();
       }
       if (name.empty()) continue;
       std::vector<float> values(tensor.bytes / 4);

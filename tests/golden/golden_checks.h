@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "golden/golden_run.h"
+#include "unit/gguf_writer.h"
 
 namespace headrace::golden {
 
@@ -112,6 +113,50 @@ inline void check_cuts(const std::string& path, const std::vector<int32_t>& ids)
       REQUIRE(forward.run(batch, *cache, logits.data()).ok());
       const std::vector<float> got(logits.begin() + spec.vocab_size, logits.begin() + 2 * spec.vocab_size);
       CHECK(got == std::vector<float>(whole.logits.end() - spec.vocab_size, whole.logits.end()));
+    }
+  }
+}
+
+// The end of a prompt behind cached blocks, and behind values saved to a file and read back, bit for bit.
+inline void check_cached_prefix(const std::string& path, const std::vector<int32_t>& ids) {
+  const auto half = static_cast<int64_t>(ids.size() / 2);
+  for (const auto& backend : all_backends()) {
+    if (backend->name() == "reference") continue;
+    const auto model = load_model(read_header(source_at(path)), *backend);
+    const ModelSpec& spec = model->spec();
+    ForwardPass forward(spec, model->weights(), *backend);
+    for (const KvDType dtype : {KvDType::kF32, KvDType::kQ8}) {
+      INFO(backend->name() << " kv " << kv_dtype_name(dtype));
+      auto cache = make_cache(spec, dtype);
+      const PromptResult whole = run_prompt(forward, spec, *cache, ids);
+      const std::vector<float> expected(whole.logits.end() - spec.vocab_size, whole.logits.end());
+      const auto check_rest = [&](KvCache& warm, KvSequence sequence) {
+        REQUIRE(sequence.num_tokens() > 0);
+        REQUIRE(warm.reserve(sequence, static_cast<int64_t>(ids.size())).ok());
+        Batch batch;
+        add_rows(batch, warm, sequence, ids, static_cast<int64_t>(ids.size()), false);
+        std::vector<float> logits(static_cast<size_t>(spec.vocab_size));
+        REQUIRE(forward.run(batch, warm, logits.data()).ok());
+        CHECK(logits == expected);
+      };
+      KvSequence hit = cache->new_sequence();
+      REQUIRE(cache->match_prefix(hit, ids, half) > 0);
+      check_rest(*cache, std::move(hit));
+
+      KvSequence saved = cache->new_sequence();
+      REQUIRE(cache->match_prefix(saved, ids, half) > 0);
+      std::string file;
+      const Status written = cache->save(saved, ids, [&](std::span<const std::byte> bytes) {
+        file.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        return Status();
+      });
+      REQUIRE(written.ok());
+      auto other = make_cache(spec, dtype);
+      const auto source = source_of(std::move(file), "saved");
+      auto restored = other->restore(*source);
+      INFO(restored.status().to_string());
+      REQUIRE(restored.ok());
+      check_rest(*other, std::move(restored->sequence));
     }
   }
 }

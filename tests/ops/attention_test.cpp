@@ -24,12 +24,14 @@ struct Case {
   int32_t span =
       0;  // rows of every second run of so many positions (with span_alone of every run) have it as their span
   bool span_alone = false;
+  int32_t selected = 0;  // positions that each row sees, chosen at random; 0: a range
 };
 
 // A batch whose cache holds random keys and values where positions are cached and NaN everywhere else.
 struct Batch {
   explicit Batch(const Case& c_) : c(c_) {
-    layout = {c.dtype, c.kv_heads, c.head_dim, c.block_size};
+    layout = {c.dtype, c.kv_heads, c.head_dim, c.block_size,
+              c.selected > 0 ? KvContent::kRows : KvContent::kKeysAndValues};
     num_heads = c.kv_heads * c.group;
     int32_t blocks = 0, rows = 0;
     for (const Sequence& s : c.sequences) {
@@ -66,14 +68,28 @@ struct Batch {
         spans.push_back(has_one ? std::min((run + 1) * c.span, length) : 0);
       }
     }
+    if (c.selected > 0) select();
     q = random_floats(static_cast<size_t>(rows * num_heads * c.head_dim), 11);
     sinks = random_floats(static_cast<size_t>(num_heads), 12);
+  }
+
+  void select() {
+    std::mt19937 random(5);
+    selected.assign(positions.size() * static_cast<size_t>(c.selected), -100000000);  // read beyond a row's count
+    for (size_t row = 0; row < positions.size(); ++row) {
+      std::vector<int32_t> all(static_cast<size_t>(positions[row]) + 1);
+      std::iota(all.begin(), all.end(), 0);
+      std::shuffle(all.begin(), all.end(), random);
+      counts.push_back(std::min(c.selected, positions[row] + 1));
+      std::sort(all.begin(), all.begin() + counts.back());
+      std::copy_n(all.begin(), counts.back(), selected.begin() + static_cast<int64_t>(row) * c.selected);
+    }
   }
 
   void store(Backend& reference, const std::vector<int32_t>& table, int32_t length) {
     const auto size = static_cast<size_t>(length * c.kv_heads * c.head_dim);
     std::vector<float> k = random_floats(size, 20 + static_cast<uint32_t>(table[0])), v = random_floats(size, 40);
-    for (float x : v) largest_value = std::max(largest_value, std::fabs(static_cast<double>(x)));
+    for (float x : c.selected > 0 ? k : v) largest_value = std::max(largest_value, std::fabs(static_cast<double>(x)));
     for (size_t at = 0; at < size; at += static_cast<size_t>(c.head_dim)) {
       double norm = 0.0;
       for (size_t d = 0; d < static_cast<size_t>(c.head_dim); ++d)
@@ -126,6 +142,7 @@ struct Batch {
     p.sequence_ends = c.both_ways ? ends.data() : nullptr;
     p.spans = c.span > 0 ? spans.data() + 2 * first : nullptr;
     p.span_alone = c.span_alone;
+    if (c.selected > 0) p.selected = {selected.data() + int64_t{first} * c.selected, counts.data() + first, c.selected};
     backend.paged_attention(p);
     return out;
   }
@@ -163,7 +180,7 @@ struct Batch {
   Case c;
   KvLayout layout;
   int32_t num_heads = 0, num_blocks = 0;
-  std::vector<int32_t> query_start, positions, spans;
+  std::vector<int32_t> query_start, positions, spans, selected, counts;
   std::vector<std::vector<int32_t>> tables;
   std::vector<std::byte> cache;
   std::vector<float> q, sinks;
@@ -265,6 +282,21 @@ TEST_CASE("Attention over several splits does not depend on rows, threads or chu
   check({KvDType::kQ8, 32, 1, 3, 32, {{2500, 12}}}, false);
   check({KvDType::kF32, 80, 1, 1, 16, {{0, 600}}}, false);
   check({KvDType::kBF16, 64, 1, 4, 16, {{1500, 6}}, 600, 0.0f, true}, false);
+}
+
+TEST_CASE("Attention to chosen positions reads no others, for every cache type") {
+  const std::vector<Sequence> sequences = {{0, 1}, {0, 37}, {100, 5}, {63, 2}, {200, 1}};
+  for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
+    for (int32_t head_dim : {8, 16, 20, 32, 80, 128}) {
+      for (int32_t selected : {1, 16, 50, 64}) {
+        check({dtype, head_dim, 1, head_dim % 3 + 1, 16, sequences, 0, 0.0f, false, 0, false, selected});
+      }
+    }
+    check({dtype, 36, 1, 64, 32, {{90, 3}, {0, 2}}, 0, 0.0f, true, 0, false, 40});
+  }
+  // Over several splits, one long row among them.
+  check({KvDType::kF16, 64, 1, 4, 16, {{3000, 3}, {700, 12}}, 0, 0.0f, false, 0, false, 1500}, false);
+  check({KvDType::kQ8, 40, 1, 20, 32, {{2500, 1}}, 0, 0.0f, true, 0, false, 2048}, false);
 }
 
 TEST_CASE("A NaN stays with the rows that see it") {

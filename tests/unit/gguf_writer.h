@@ -65,7 +65,8 @@ inline Bytes gguf_header(uint64_t tensors, uint64_t keys, uint32_t version = 3) 
   return Bytes().raw("GGUF").u32(version).u64(tensors).u64(keys);
 }
 
-using GgufMeta = std::map<std::string, std::variant<uint32_t, float, bool, std::string>>;
+using GgufMetaValue = std::variant<uint32_t, float, bool, std::string, std::vector<uint32_t>, std::vector<bool>>;
+using GgufMeta = std::map<std::string, GgufMetaValue>;
 
 // Of F32 values; shape outermost first, as configs have it.
 struct GgufTensor {
@@ -84,6 +85,12 @@ inline std::string gguf_text(const GgufMeta& meta, const std::vector<GgufTensor>
       out.string(key).type(GgufType::kF32).number(*real);
     } else if (const auto* flag = std::get_if<bool>(&value)) {
       out.string(key).type(GgufType::kBool).number(static_cast<uint8_t>(*flag));
+    } else if (const auto* numbers = std::get_if<std::vector<uint32_t>>(&value)) {
+      out.key_array(key, GgufType::kU32, numbers->size());
+      for (const uint32_t each : *numbers) out.u32(each);
+    } else if (const auto* flags = std::get_if<std::vector<bool>>(&value)) {
+      out.key_array(key, GgufType::kBool, flags->size());
+      for (const bool each : *flags) out.number(static_cast<uint8_t>(each));
     } else {
       out.key_string(key, std::get<std::string>(value));
     }

@@ -172,6 +172,24 @@ TEST_CASE("Zeroing a tail touches the positions of the layout, key by key and va
   }
 }
 
+TEST_CASE("Zeroing a tail touches keys alone, or rows alone, where the layout has no more") {
+  for (const KvContent content : {KvContent::kKeys, KvContent::kRows}) {
+    const KvLayout layout{KvDType::kF32, 2, 3, 32, content};
+    CHECK(layout.block_bytes() == 2 * layout.half_bytes());
+    std::vector<float> block(layout.block_bytes() / 4, 1.0f);
+    kv::zero_block_tail(layout, std::as_writable_bytes(std::span(block)), 18);
+    for (size_t head = 0; head < 2; ++head) {
+      const float* values = block.data() + head * layout.head_bytes() / 4;
+      for (size_t token = 0; token < 32; ++token) {
+        for (size_t d = 0; d < 3; ++d) {
+          const size_t at = content == KvContent::kKeys ? token / 16 * 3 * 16 + d * 16 + token % 16 : token * 3 + d;
+          CHECK(values[at] == (token < 18 ? 1.0f : 0.0f));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("Every changed byte is noticed") {
   auto cache = make_cache(make_config());
   const auto tokens = make_tokens(40);

@@ -166,8 +166,7 @@ Result<ImportedModel> import(const GgufMeta& meta, const Shapes& shapes) {
   return import_gguf(**file);
 }
 
-void check_gguf(const std::string& key, std::variant<uint32_t, float, bool, std::string> value,
-                StatusCode code = StatusCode::kMalformed) {
+void check_gguf(const std::string& key, GgufMetaValue value, StatusCode code = StatusCode::kMalformed) {
   GgufMeta meta = gguf_meta("llama", 2);
   meta[key] = std::move(value);
   const auto out = import(meta, gguf_shapes(2, false, false, false));
@@ -407,6 +406,88 @@ TEST_CASE("a spec whose norms do not go with its blocks is refused by name") {
     delta.conv_parts = {8, 8, 7};
     layer.attention = delta;
   });
+}
+
+TEST_CASE("a layer that leans on another is refused by name where that has nothing for it") {
+  const ModelSpec good = imported(llama_config(), llama_shapes());
+  REQUIRE(good.layers.size() >= 2);
+  const auto check = [&](const char* place, const std::function<void(ModelSpec&)>& change) {
+    ModelSpec spec = good;
+    change(spec);
+    check_refused(validate_spec(spec), StatusCode::kMalformed, place);
+  };
+  const auto attention = [](ModelSpec& spec, size_t layer) -> GqaAttention& {
+    return std::get<GqaAttention>(spec.layers[layer].attention);
+  };
+  ModelSpec shared = good;
+  attention(shared, 1).kv_layer = 0;
+  CHECK(validate_spec(shared).ok());
+  CHECK(kv_layouts(shared, KvDType::kF16).size() + 1 == kv_layouts(good, KvDType::kF16).size());
+  check("layers.1.attention.kv_layer", [&](ModelSpec& spec) { attention(spec, 1).kv_layer = 1; });
+  check("layers.0.attention.kv_layer", [&](ModelSpec& spec) { attention(spec, 0).kv_layer = 0; });
+  check("layers.1.attention.kv_layer", [&](ModelSpec& spec) {
+    attention(spec, 1).kv_layer = 0;
+    attention(spec, 1).head_dim *= 2;
+  });
+  check("layers.1.attention.kv_layer", [&](ModelSpec& spec) {
+    attention(spec, 1).kv_layer = 0;
+    spec.layers[0].attention = NoAttention{};
+  });
+
+  SparseLatentAttention sparse;
+  sparse.latent = {.num_heads = 2, .q_rank = 4, .rank = 4, .nope_dim = 4, .rope_dim = 2, .v_dim = 4, .scale = 1.0f};
+  sparse.top_k = 8;
+  Indexer indexer{.num_heads = 2, .head_dim = 4};
+  check("layers.0.attention.indexer", [&](ModelSpec& spec) { spec.layers[0].attention = sparse; });
+  check("layers.1.attention.indexer", [&](ModelSpec& spec) {
+    sparse.indexer = indexer;
+    spec.layers[0].attention = sparse;
+    sparse.indexer.reset();
+    sparse.top_k = 7;
+    spec.layers[1].attention = sparse;
+  });
+  check("layers.0.attention.indexer.q_rank", [&](ModelSpec& spec) {
+    sparse.indexer = indexer;
+    sparse.latent.q_rank = 0;
+    spec.layers[0].attention = sparse;
+  });
+}
+
+TEST_CASE("streams, and what belongs to layers alone, are checked") {
+  const ModelSpec good = imported(llama_config(), llama_shapes());
+  const auto check = [&](const char* place, const std::function<void(ModelSpec&)>& change) {
+    ModelSpec spec = good;
+    change(spec);
+    check_refused(validate_spec(spec), StatusCode::kMalformed, place);
+  };
+  check("altup_active_idx", [](ModelSpec& spec) { spec.streams = AltUp{4, 4, true}; });
+  check("altup_num_inputs", [](ModelSpec& spec) { spec.streams = AltUp{1000, 0, true}; });
+  check("hidden_size_per_layer_input", [](ModelSpec& spec) { spec.per_layer_inputs = PerLayerInputs{}; });
+  check("layers.1.laurel_rank", [](ModelSpec& spec) { spec.layers[1].laurel_rank = -1; });
+  check("layers.1.laurel_rank", [](ModelSpec& spec) {
+    spec.layers[1].laurel_rank = 4;
+    spec.layers[1].attention_norm = false;
+  });
+  check("layers.0.attention.v_dim", [](ModelSpec& spec) {
+    auto& attention = std::get<GqaAttention>(spec.layers[0].attention);
+    attention.value_norm = true;
+    attention.v_dim = 1;
+  });
+  check("layers.0.feed_forward.gate_cutoff",
+        [](ModelSpec& spec) { std::get<DenseFeedForward>(spec.layers[0].feed_forward).gate_cutoff = INFINITY; });
+}
+
+TEST_CASE("proportional rotations leave the slow pairs where they are") {
+  RopeScaling scaling;
+  scaling.type = "proportional";
+  scaling.rotating_share = 0.25;
+  const auto rope = make_rope(1e6, 32, scaling);
+  REQUIRE(rope.ok());
+  CHECK(rope->rotary_dim == 32);
+  REQUIRE(rope->inv_freq.size() == 16);
+  CHECK(rope->inv_freq[0] == 1.0f);
+  CHECK(rope->inv_freq[3] == Approx(std::pow(1e6, -6.0 / 32)));
+  for (size_t i = 4; i < 16; ++i) CHECK(rope->inv_freq[i] == 0.0f);
 }
 
 TEST_CASE("GGUF metadata") {

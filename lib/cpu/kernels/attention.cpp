@@ -54,6 +54,23 @@ void widen_keys(const AttentionSplit& a, const uint8_t* head, int32_t tile, floa
   }
 }
 
+// One token's float32 values of Q8.
+void widen_codes(const AttentionSplit& a, const uint8_t* row, const uint8_t* row_scales, float* out) {
+  const int8_t* codes = reinterpret_cast<const int8_t*>(row);
+  for (int32_t group = 0; group < a.scale_groups; ++group) {
+    const V16 f = set1(scalar_f16(row_scales + group * 2));
+    const int32_t begin = group * kQ8Group;
+    const int32_t end = begin + kQ8Group < a.head_dim ? begin + kQ8Group : a.head_dim;
+    int32_t d = begin;
+    for (; d + kPanel <= end; d += kPanel) store(out + d, mul(load_i8(codes + d), f));
+    if (d < end) {
+      int8_t last[kPanel] = {};
+      memcpy(last, codes + d, static_cast<size_t>(end - d));
+      store_partial(out + d, mul(load_i8(last), f), end - d);
+    }
+  }
+}
+
 // The float32 values of `count` tokens from `offset` of a block on, rows padded_dim apart. Lanes past head_dim are
 // never read back, but must be initialised once.
 void widen_values(const AttentionSplit& a, const uint8_t* head, int32_t offset, int32_t count, float* values) {
@@ -71,24 +88,8 @@ void widen_values(const AttentionSplit& a, const uint8_t* head, int32_t offset, 
   }
   for (int32_t j = 0; j < count; ++j) {
     const int64_t token = offset + j;
-    const int8_t* codes = reinterpret_cast<const int8_t*>(head) + token * a.head_dim;
-    const uint16_t* scales = reinterpret_cast<const uint16_t*>(head + a.code_bytes) + token * a.scale_groups;
-    float* out = values + static_cast<int64_t>(j) * a.padded_dim;
-    for (int32_t group = 0; group < a.scale_groups; ++group) {
-      uint16_t lanes[kPanel] = {scales[group]};
-      float factor[kPanel];
-      store(factor, load_f16(lanes));
-      const V16 f = set1(factor[0]);
-      const int32_t begin = group * kQ8Group;
-      const int32_t end = begin + kQ8Group < a.head_dim ? begin + kQ8Group : a.head_dim;
-      int32_t d = begin;
-      for (; d + kPanel <= end; d += kPanel) store(out + d, mul(load_i8(codes + d), f));
-      if (d < end) {
-        int8_t last[kPanel] = {};
-        memcpy(last, codes + d, static_cast<size_t>(end - d));
-        store_partial(out + d, mul(load_i8(last), f), end - d);
-      }
-    }
+    widen_codes(a, head + token * a.head_dim, head + a.code_bytes + token * a.scale_groups * 2,
+                values + static_cast<int64_t>(j) * a.padded_dim);
   }
 }
 
@@ -249,7 +250,19 @@ void attend_cached(const AttentionSplit& a, const Scratch& scratch) {
   }
 }
 
-// Many rows: a chunk's keys and values are widened once for all of them.
+// A listed row widened to value j of a chunk, and to its key.
+void widen_listed(const AttentionSplit& a, int64_t index, int32_t j, const Scratch& scratch) {
+  float* row = scratch.values + static_cast<int64_t>(j) * a.padded_dim;
+  if (a.kv_dtype == kQ8) {
+    widen_codes(a, a.rows[index], a.row_scales[index], row);
+  } else {
+    widen(panel_type(a.kv_dtype), a.rows[index], row, a.head_dim);
+  }
+  float* key = scratch.keys + static_cast<int64_t>(j / kPanel) * a.head_dim * kPanel + j % kPanel;
+  for (int32_t d = 0; d < a.head_dim; ++d) key[static_cast<int64_t>(d) * kPanel] = row[d];
+}
+
+// Many rows: a chunk's keys and values are widened once for all of them. Listed rows always are.
 void attend_widened(const AttentionSplit& a, const Scratch& scratch) {
   if (a.head_dim != a.padded_dim) {
     memset(scratch.values, 0, static_cast<size_t>(kChunk) * static_cast<size_t>(a.padded_dim) * sizeof(float));
@@ -266,7 +279,10 @@ void attend_widened(const AttentionSplit& a, const Scratch& scratch) {
     const int64_t end = a.end < chunk + kChunk ? a.end : chunk + kChunk;
     const int first_tile = static_cast<int>((begin - chunk) / kPanel);
     const int last_tile = static_cast<int>((end - 1 - chunk) / kPanel);
-    for (int tile = first_tile; tile <= last_tile; ++tile) {
+    for (int64_t rank = begin; a.rows != nullptr && rank < end; ++rank) {
+      widen_listed(a, rank - a.begin, static_cast<int32_t>(rank - chunk), scratch);
+    }
+    for (int tile = first_tile; a.rows == nullptr && tile <= last_tile; ++tile) {
       int32_t offset;
       const uint8_t* bytes = tile_bytes(a, chunk + tile * kPanel, &offset);
       widen_keys(a, bytes, offset / kPanel, scratch.keys + static_cast<int64_t>(tile) * a.head_dim * kPanel);
@@ -289,7 +305,7 @@ void attention_split(const AttentionSplit& a) {
   for (int32_t row = 0; row < a.num_rows; ++row) a.max[row] = -kInfinity;
   memset(scratch.lanes, 0, static_cast<size_t>(a.num_rows) * kPanel * sizeof(float));
   memset(a.acc, 0, static_cast<size_t>(a.num_rows) * static_cast<size_t>(a.padded_dim) * sizeof(float));
-  if (a.num_rows <= kTileRows && a.head_dim == a.padded_dim) {
+  if (a.num_rows <= kTileRows && a.head_dim == a.padded_dim && a.rows == nullptr) {
     switch (a.kv_dtype) {
       case kF32: attend_cached<kF32>(a, scratch); break;
       case kF16: attend_cached<kF16>(a, scratch); break;

@@ -45,6 +45,7 @@ void attention_split(const AttentionSplit& split);
 void attention_merge(float split_max, float split_sum, const float* split_acc, int32_t padded_dim, float* max,
                      float* sum, float* acc);
 void attention_finish(const float* acc, float sum, int32_t head_dim, float* out);
+void index_scores(const IndexSpan& span);
 void causal_conv(const ConvSpan& span);
 void selective_scan(const ScanSpan& span);
 void linear_recurrence(const RecurrenceSpan& span);

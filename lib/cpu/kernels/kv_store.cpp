@@ -44,11 +44,15 @@ HEADRACE_INLINE uint16_t quantize_group(const float* x, int count, int8_t* codes
 template <class Element, class Convert>
 HEADRACE_INLINE void store_plain(const float* key, const float* value, int32_t head_dim, int32_t offset,
                                  uint8_t* key_bytes, uint8_t* value_bytes, Convert convert) {
-  Element* keys = reinterpret_cast<Element*>(key_bytes) + static_cast<int64_t>(offset / kPanel) * head_dim * kPanel +
-                  offset % kPanel;
-  Element* values = reinterpret_cast<Element*>(value_bytes) + static_cast<int64_t>(offset) * head_dim;
-  for (int32_t d = 0; d < head_dim; ++d) keys[d * kPanel] = convert(key[d]);
-  for (int32_t d = 0; d < head_dim; ++d) values[d] = convert(value[d]);
+  if (key_bytes != nullptr) {
+    Element* keys = reinterpret_cast<Element*>(key_bytes) + static_cast<int64_t>(offset / kPanel) * head_dim * kPanel +
+                    offset % kPanel;
+    for (int32_t d = 0; d < head_dim; ++d) keys[d * kPanel] = convert(key[d]);
+  }
+  if (value_bytes != nullptr) {
+    Element* values = reinterpret_cast<Element*>(value_bytes) + static_cast<int64_t>(offset) * head_dim;
+    for (int32_t d = 0; d < head_dim; ++d) values[d] = convert(value[d]);
+  }
 }
 
 }  // namespace
@@ -93,19 +97,23 @@ void store_kv(int32_t kv_dtype, const float* key, const float* value, int32_t he
   const int32_t groups = (head_dim + kQ8Group - 1) / kQ8Group;
   const int64_t code_bytes = static_cast<int64_t>(block_size) * head_dim;
   const int32_t tile = offset / kPanel, lane = offset % kPanel;
-  int8_t* key_codes = reinterpret_cast<int8_t*>(key_bytes) + static_cast<int64_t>(tile) * head_dim * kPanel + lane;
-  uint8_t* key_scales = key_bytes + code_bytes + (static_cast<int64_t>(tile) * groups * kPanel + lane) * 2;
-  int8_t* value_codes = reinterpret_cast<int8_t*>(value_bytes) + static_cast<int64_t>(offset) * head_dim;
-  uint8_t* value_scales = value_bytes + code_bytes + static_cast<int64_t>(offset) * groups * 2;
   for (int32_t group = 0; group < groups; ++group) {
     const int32_t first = group * kQ8Group;
     const int count = head_dim - first < kQ8Group ? head_dim - first : kQ8Group;
-    int8_t codes[kQ8Group];
-    const uint16_t key_scale = quantize_group(key + first, count, codes);
-    for (int i = 0; i < count; ++i) key_codes[static_cast<int64_t>(first + i) * kPanel] = codes[i];
-    memcpy(key_scales + static_cast<int64_t>(group) * kPanel * 2, &key_scale, 2);
-    const uint16_t value_scale = quantize_group(value + first, count, value_codes + first);
-    memcpy(value_scales + static_cast<int64_t>(group) * 2, &value_scale, 2);
+    if (key_bytes != nullptr) {
+      int8_t* key_codes = reinterpret_cast<int8_t*>(key_bytes) + static_cast<int64_t>(tile) * head_dim * kPanel + lane;
+      uint8_t* key_scales = key_bytes + code_bytes + (static_cast<int64_t>(tile) * groups * kPanel + lane) * 2;
+      int8_t codes[kQ8Group];
+      const uint16_t key_scale = quantize_group(key + first, count, codes);
+      for (int i = 0; i < count; ++i) key_codes[static_cast<int64_t>(first + i) * kPanel] = codes[i];
+      memcpy(key_scales + static_cast<int64_t>(group) * kPanel * 2, &key_scale, 2);
+    }
+    if (value_bytes != nullptr) {
+      int8_t* value_codes = reinterpret_cast<int8_t*>(value_bytes) + static_cast<int64_t>(offset) * head_dim;
+      uint8_t* value_scales = value_bytes + code_bytes + static_cast<int64_t>(offset) * groups * 2;
+      const uint16_t value_scale = quantize_group(value + first, count, value_codes + first);
+      memcpy(value_scales + static_cast<int64_t>(group) * 2, &value_scale, 2);
+    }
   }
 }
 

@@ -29,6 +29,7 @@ const KernelTable kKernelTable = {
     attention_split,
     attention_merge,
     attention_finish,
+    index_scores,
     causal_conv,
     selective_scan,
     linear_recurrence,

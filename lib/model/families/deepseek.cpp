@@ -69,10 +69,11 @@ Result<LatentAttention> read_latent(const ConfigReader& config, const LatentDefa
   return out;
 }
 
-namespace {
-
-Result<ModelSpec> read_deepseek(const ConfigReader& config, const LatentDefaults& latent, const char* architecture) {
-  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
+Result<ModelSpec> read_deepseek(const ConfigReader& config, const LatentDefaults& latent, const char* architecture,
+                                std::span<const std::string_view> more_keys) {
+  std::vector<std::string_view> keys(std::begin(kOwnKeys), std::end(kOwnKeys));
+  keys.insert(keys.end(), more_keys.begin(), more_keys.end());
+  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, keys));
   HEADRACE_RETURN_IF_ERROR(config.only("mlp_bias", false));
   HEADRACE_RETURN_IF_ERROR(config.only("moe_layer_freq", 1));
   DenseDefaults defaults;
@@ -90,6 +91,8 @@ Result<ModelSpec> read_deepseek(const ConfigReader& config, const LatentDefaults
   }
   return spec;
 }
+
+namespace {
 
 Result<ModelSpec> deepseek_v2_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(config.only("scoring_func", "softmax"));
@@ -140,12 +143,18 @@ constexpr std::string_view kGgufLatentKeys[] = {
     "attention.value_length_mla", "rope.scaling.yarn_log_multiplier",
 };
 
-Result<ModelSpec> deepseek_from_gguf(const GgufReader& gguf) {
+}  // namespace
+
+Result<ModelSpec> read_deepseek_gguf(const GgufReader& gguf, std::span<const std::string_view> more_keys) {
   std::vector<std::string_view> keys(moe_gguf_keys().begin(), moe_gguf_keys().end());
   keys.insert(keys.end(), std::begin(kGgufLatentKeys), std::end(kGgufLatentKeys));
+  keys.insert(keys.end(), more_keys.begin(), more_keys.end());
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec,
                             read_dense_gguf(gguf, {.experts = true, .more_keys = keys, .any_value_dim = true}));
   spec.architecture = "deepseek2";
+  HEADRACE_ASSIGN_OR_RETURN(
+      const int64_t extra, gguf.integer_or("nextn_predict_layers", 0, static_cast<int64_t>(spec.layers.size()) - 1, 0));
+  spec.layers.resize(spec.layers.size() - static_cast<size_t>(extra));
   LatentAttention attention;
   attention.num_heads = gqa(spec.layers[0]).num_heads;
   HEADRACE_ASSIGN_OR_RETURN(const int64_t q_rank, gguf.integer_or("attention.q_lora_rank", 0, 1 << 18, 0));
@@ -193,6 +202,10 @@ Result<ModelSpec> deepseek_from_gguf(const GgufReader& gguf) {
   return spec;
 }
 
+namespace {
+
+Result<ModelSpec> deepseek_from_gguf(const GgufReader& gguf) { return read_deepseek_gguf(gguf, {}); }
+
 constexpr NamePair kHfLayer[] = {
     {"q_down", "self_attn.q_a_proj"},
     {"q_latent_norm", "self_attn.q_a_layernorm"},
@@ -201,6 +214,10 @@ constexpr NamePair kHfLayer[] = {
     {"latent_norm", "self_attn.kv_a_layernorm"},
     {"heads.*.k_up", "self_attn.kv_b_proj", TensorForm::kSwapped},
     {"heads.*.v_up", "self_attn.kv_b_proj"},
+    {"indexer.q_proj", "self_attn.indexer.wq_b"},
+    {"indexer.k_proj", "self_attn.indexer.wk"},
+    {"indexer.head_weights", "self_attn.indexer.weights_proj"},
+    {"indexer.k_norm", "self_attn.indexer.k_norm"},
     {"o_proj", "self_attn.o_proj"},
     {"gate_proj", "mlp.gate_proj"},
     {"up_proj", "mlp.up_proj"},
@@ -219,7 +236,13 @@ constexpr NamePair kHfLayer[] = {
     {"q_proj", "self_attn.q_proj"},  // where queries have no latent
 };
 
-WeightNaming hf_names(const TensorFile&) { return {"model.layers.", kHfLayer, kHfTopNames, {}, kHfSurplus, true}; }
+}  // namespace
+
+WeightNaming deepseek_hf_names(const TensorFile&) {
+  return {"model.layers.", kHfLayer, kHfTopNames, {}, kHfSurplus, true};
+}
+
+namespace {
 
 constexpr NamePair kGgufLayer[] = {
     {"q_down", "attn_q_a"},
@@ -229,6 +252,10 @@ constexpr NamePair kGgufLayer[] = {
     {"latent_norm", "attn_kv_a_norm"},
     {"heads.*.k_up", "attn_k_b"},
     {"heads.*.v_up", "attn_v_b"},
+    {"indexer.q_proj", "indexer.attn_q_b"},
+    {"indexer.k_proj", "indexer.attn_k"},
+    {"indexer.head_weights", "indexer.proj"},
+    {"indexer.k_norm", "indexer.k_norm"},
     {"o_proj", "attn_output"},
     {"gate_proj", "ffn_gate"},
     {"up_proj", "ffn_up"},
@@ -246,16 +273,18 @@ constexpr NamePair kGgufLayer[] = {
     {"q_proj", "attn_q_b"},
     {"q_proj", "attn_q"},
 };
-WeightNaming gguf_names() { return {"blk.", kGgufLayer, kGgufTopNames, {}, {}}; }
 
 }  // namespace
 
-const Family kDeepseekV2Family = {"deepseek_v2",           "DeepseekV2ForCausalLM", "deepseek_v2", "deepseek2",
-                                  deepseek_v2_from_config, deepseek_from_gguf,      hf_names,      gguf_names};
-const Family kDeepseekV3Family = {
-    "deepseek_v3", "DeepseekV3ForCausalLM", "deepseek_v3", "", deepseek_v3_from_config, nullptr, hf_names, nullptr};
+WeightNaming deepseek_gguf_names() { return {"blk.", kGgufLayer, kGgufTopNames, {}, {}, true}; }
+
+const Family kDeepseekV2Family = {"deepseek_v2",     "DeepseekV2ForCausalLM", "deepseek_v2",
+                                  "deepseek2",       deepseek_v2_from_config, deepseek_from_gguf,
+                                  deepseek_hf_names, deepseek_gguf_names};
+const Family kDeepseekV3Family = {"deepseek_v3", "DeepseekV3ForCausalLM", "deepseek_v3", "", deepseek_v3_from_config,
+                                  nullptr,       deepseek_hf_names,       nullptr};
 const Family kGlm4MoeLiteFamily = {
-    "glm4_moe_lite", "Glm4MoeLiteForCausalLM", "glm4_moe_lite", "", glm4_moe_lite_from_config, nullptr, hf_names,
-    nullptr};
+    "glm4_moe_lite", "Glm4MoeLiteForCausalLM", "glm4_moe_lite", "", glm4_moe_lite_from_config,
+    nullptr,         deepseek_hf_names,        nullptr};
 
 }  // namespace headrace

@@ -67,6 +67,17 @@ Result<int64_t> sized(const ConfigReader& config, const char* key, int64_t high,
   return config.integer_or(key, 1, high, fallback);
 }
 
+Result<std::vector<int64_t>> read_lengths(const ConfigReader& config, const char* key, int64_t num_layers) {
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<int64_t> lengths, config.integers(key));
+  if (static_cast<int64_t>(lengths.size()) != num_layers) {
+    return malformed(config.place_of(key), "{} entries for {} layers", lengths.size(), num_layers);
+  }
+  for (const int64_t length : lengths) {
+    if (length < 1 || length > kMaxSize) return malformed(config.place_of(key), "{} is out of range", length);
+  }
+  return lengths;
+}
+
 }  // namespace
 
 GqaAttention& gqa(LayerSpec& layer) { return std::get<GqaAttention>(layer.attention); }
@@ -78,9 +89,16 @@ Result<ModelSpec> read_dense_config(const ConfigReader& config, const DenseDefau
   DenseSizes sizes;
   HEADRACE_ASSIGN_OR_RETURN(sizes.vocab_size, sized(config, "vocab_size", kMaxSize, defaults.vocab_size));
   HEADRACE_ASSIGN_OR_RETURN(sizes.hidden_size, sized(config, keys.hidden_size, kMaxSize, defaults.hidden_size));
-  HEADRACE_ASSIGN_OR_RETURN(sizes.intermediate_size,
-                            sized(config, keys.intermediate_size, kMaxSize, defaults.intermediate_size));
   HEADRACE_ASSIGN_OR_RETURN(sizes.num_layers, sized(config, keys.num_layers, kMaxLayers, defaults.num_layers));
+  std::vector<int64_t> lengths;  // of each layer's feed-forward
+  const nlohmann::json* const length = config.find(keys.intermediate_size);
+  if (defaults.by_layer && length != nullptr && length->is_array()) {
+    HEADRACE_ASSIGN_OR_RETURN(lengths, read_lengths(config, keys.intermediate_size, sizes.num_layers));
+    sizes.intermediate_size = lengths[0];
+  } else {
+    HEADRACE_ASSIGN_OR_RETURN(sizes.intermediate_size,
+                              sized(config, keys.intermediate_size, kMaxSize, defaults.intermediate_size));
+  }
   HEADRACE_ASSIGN_OR_RETURN(sizes.num_heads, sized(config, keys.num_heads, kMaxSize, defaults.num_heads));
   const int64_t kv_default = defaults.num_kv_heads == -1 ? sizes.num_heads : defaults.num_kv_heads;
   HEADRACE_ASSIGN_OR_RETURN(sizes.num_kv_heads, sized(config, "num_key_value_heads", kMaxSize, kv_default));
@@ -102,6 +120,9 @@ Result<ModelSpec> read_dense_config(const ConfigReader& config, const DenseDefau
                                                                  defaults.max_position_embeddings));
   HEADRACE_ASSIGN_OR_RETURN(sizes.norm_eps, config.number_or(keys.norm_eps, defaults.norm_eps));
   ModelSpec spec = make_dense_spec(sizes);
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    dense(spec.layers[i]).intermediate_size = static_cast<int32_t>(lengths[i]);
+  }
   HEADRACE_ASSIGN_OR_RETURN(spec.head.tied, config.boolean_or("tie_word_embeddings", defaults.tied));
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> bos, config.integers("bos_token_id"));
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> eos, config.integers("eos_token_id"));
@@ -314,6 +335,22 @@ Status apply_rope_factors(const GgufFile& file, RopeSpec& rope) {
 
 }  // namespace
 
+Result<std::vector<int64_t>> read_per_layer(const GgufReader& gguf, std::string_view suffix, size_t num_layers) {
+  const std::string key = gguf.key(suffix);
+  const GgufValue* value = gguf.file().find_metadata(key);
+  if (value == nullptr) return malformed(key, "missing");
+  if (value->is_array() && value->count() != num_layers) {
+    return malformed(key, "{} entries for {} layers", value->count(), num_layers);
+  }
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < num_layers; ++i) {
+    const auto number = value->as_i64(value->is_array() ? i : 0);
+    if (!number || *number < 0 || *number > kMaxSize) return malformed(key, "entry {} is no size", i);
+    out.push_back(*number);
+  }
+  return out;
+}
+
 Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, const DenseGguf& family) {
   HEADRACE_RETURN_IF_ERROR(refuse_other_computations(gguf, family));
   const GgufFile& file = gguf.file();
@@ -330,10 +367,19 @@ Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, const DenseGguf& famil
   }
   HEADRACE_ASSIGN_OR_RETURN(sizes.hidden_size, gguf.integer("embedding_length", 1, kMaxSize));
   HEADRACE_ASSIGN_OR_RETURN(sizes.num_layers, gguf.integer("block_count", 1, kMaxLayers));
-  HEADRACE_ASSIGN_OR_RETURN(sizes.intermediate_size, gguf.integer("feed_forward_length", 1, kMaxSize));
   HEADRACE_ASSIGN_OR_RETURN(sizes.num_heads, gguf.integer("attention.head_count", 1, kMaxSize));
-  HEADRACE_ASSIGN_OR_RETURN(sizes.num_kv_heads,
-                            gguf.integer_or("attention.head_count_kv", 1, kMaxSize, sizes.num_heads));
+  std::vector<int64_t> lengths, kv_heads;  // of each layer
+  if (family.by_layer) {
+    const auto num_layers = static_cast<size_t>(sizes.num_layers);
+    HEADRACE_ASSIGN_OR_RETURN(lengths, read_per_layer(gguf, "feed_forward_length", num_layers));
+    HEADRACE_ASSIGN_OR_RETURN(kv_heads, read_per_layer(gguf, "attention.head_count_kv", num_layers));
+    sizes.intermediate_size = lengths[0];
+    sizes.num_kv_heads = std::max<int64_t>(kv_heads[0], 1);
+  } else {
+    HEADRACE_ASSIGN_OR_RETURN(sizes.intermediate_size, gguf.integer("feed_forward_length", 1, kMaxSize));
+    HEADRACE_ASSIGN_OR_RETURN(sizes.num_kv_heads,
+                              gguf.integer_or("attention.head_count_kv", 1, kMaxSize, sizes.num_heads));
+  }
   if (sizes.num_heads % sizes.num_kv_heads != 0) {
     return malformed(gguf.key("attention.head_count_kv"), "{} heads are no multiple of {}", sizes.num_heads,
                      sizes.num_kv_heads);
@@ -357,6 +403,10 @@ Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, const DenseGguf& famil
   if (!gguf.has(norm_key)) return malformed(gguf.key(norm_key), "missing");
   HEADRACE_ASSIGN_OR_RETURN(sizes.norm_eps, gguf.number_or(norm_key, 0));
   ModelSpec spec = make_dense_spec(sizes);
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    dense(spec.layers[i]).intermediate_size = static_cast<int32_t>(lengths[i]);
+    gqa(spec.layers[i]).num_kv_heads = static_cast<int32_t>(kv_heads[i]);
+  }
   spec.norm = layer_norm ? NormKind::kLayer : NormKind::kRms;
   spec.norm_bias = file.find("output_norm.bias") != nullptr;
   spec.head.bias = file.find("output.bias") != nullptr;

@@ -30,6 +30,7 @@ struct DenseDefaults {
   DenseKeys keys = {};
   std::vector<std::string_view> own_keys = {};  // that the family reads itself, though they change the computation
   bool experts = false;                         // the family reads the keys of experts itself
+  bool by_layer = false;                        // lengths of feed-forwards may be a list
 };
 
 // Fills everything that does not differ between layers or families; layers are equal copies with full
@@ -42,8 +43,12 @@ struct DenseGguf {
   std::span<const std::string_view> more_keys = {};  // that it knows beyond the usual ones
   bool any_value_dim = false;
   bool both_ways = false;  // of attention
+  bool by_layer = false;   // lengths of feed-forwards and numbers of key/value heads may be lists
 };
 Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, const DenseGguf& family = {});
+
+// An integer for all layers, or a list with one per layer.
+Result<std::vector<int64_t>> read_per_layer(const GgufReader& gguf, std::string_view suffix, size_t num_layers);
 
 // Per layer, whether its attention is windowed, from layer_types; empty when the config has none.
 Result<std::vector<bool>> read_layer_types(const ConfigReader& config, size_t num_layers);

@@ -80,7 +80,8 @@ std::span<const std::string_view> moe_gguf_keys() { return kGgufKeys; }
 Status set_gguf_experts(const GgufReader& gguf, ModelSpec& spec, MixtureOfExperts experts) {
   RouterSpec& router = experts.router;
   HEADRACE_ASSIGN_OR_RETURN(const int64_t extra_layers, gguf.integer_or("nextn_predict_layers", 0, INT32_MAX, 0));
-  if (extra_layers != 0) {
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t blocks, gguf.integer("block_count", 1, INT32_MAX));
+  if (blocks != static_cast<int64_t>(spec.layers.size()) + extra_layers) {
     return unsupported(gguf.key("nextn_predict_layers"),
                        "files with layers that predict further ahead are not supported");
   }

@@ -143,22 +143,6 @@ Result<std::vector<bool>> read_attending(const ConfigReader& config, size_t num_
   return attends;
 }
 
-Result<std::vector<int64_t>> read_per_layer(const GgufReader& gguf, std::string_view suffix, size_t num_layers) {
-  const std::string key = gguf.key(suffix);
-  const GgufValue* value = gguf.file().find_metadata(key);
-  if (value == nullptr) return malformed(key, "missing");
-  if (value->is_array() && value->count() != num_layers) {
-    return malformed(key, "{} entries for {} layers", value->count(), num_layers);
-  }
-  std::vector<int64_t> out;
-  for (size_t i = 0; i < num_layers; ++i) {
-    const auto number = value->as_i64(value->is_array() ? i : 0);
-    if (!number || *number < 0 || *number > kMaxSize) return malformed(key, "entry {} is no size", i);
-    out.push_back(*number);
-  }
-  return out;
-}
-
 Result<std::vector<int64_t>> read_gguf_kv_heads(const GgufReader& gguf, const ModelSpec& spec) {
   HEADRACE_ASSIGN_OR_RETURN(std::vector<int64_t> out,
                             read_per_layer(gguf, "attention.head_count_kv", spec.layers.size()));

@@ -29,8 +29,6 @@ Result<std::vector<std::string>> read_mixed_layer_types(const ConfigReader& conf
 // Whether each layer attends or is recurrent, where it is one or the other, from the key; kUnsupported for a third.
 Result<std::vector<bool>> read_attending(const ConfigReader& config, size_t num_layers,
                                          const char* key = "layer_types");
-// An integer for all layers, or a list with one per layer.
-Result<std::vector<int64_t>> read_per_layer(const GgufReader& gguf, std::string_view suffix, size_t num_layers);
 // KV heads of each layer, 0 where it does not attend. Where the metadata has zeros for layers that do, as some files of
 // hybrids have, they are counted in the tensors.
 Result<std::vector<int64_t>> read_gguf_kv_heads(const GgufReader& gguf, const ModelSpec& spec);

@@ -8,30 +8,26 @@ namespace headrace {
 
 namespace {
 
-constexpr const Family* kFamilies[] = {&kLlamaFamily,          &kMistralFamily,       &kQwen2Family,
-                                       &kQwen3Family,          &kPhi3Family,          &kGemma2Family,
-                                       &kOlmo2Family,          &kOlmo3Family,         &kGraniteFamily,
-                                       &kGlm4Family,           &kSmolLm3Family,       &kCohereFamily,
-                                       &kCohere2Family,        &kExaone4Family,       &kStarcoder2Family,
-                                       &kStableLmFamily,       &kSeedOssFamily,       &kArceeFamily,
-                                       &kHunyuanFamily,        &kMinistral3Family,    &kPhiFamily,
-                                       &kGptNeoxFamily,        &kGpt2Family,          &kNemotronFamily,
-                                       &kGemma3TextFamily,     &kGemma3Family,        &kMixtralFamily,
-                                       &kQwen2MoeFamily,       &kQwen3MoeFamily,      &kGptOssFamily,
-                                       &kErnie45MoeFamily,     &kHyV3Family,          &kDeepseekV2Family,
-                                       &kDeepseekV3Family,     &kGlm4MoeLiteFamily,   &kGlm4MoeFamily,
-                                       &kMiniMaxM2Family,      &kLlama4Family,        &kMimoV2FlashFamily,
-                                       &kLfm2Family,           &kMambaFamily,         &kMamba2Family,
-                                       &kFalconH1Family,       &kQwen35Family,        &kQwen3NextFamily,
-                                       &kQwen35MoeFamily,      &kLfm2MoeFamily,       &kOlmoHybridFamily,
-                                       &kGraniteHybridFamily,  &kNemotronHFamily,     &kNemotronHMoeFamily,
-                                       &kKimiLinearFamily,     &kMiniMaxFamily,       &kLlavaFamily,
-                                       &kQwen25VlFamily,       &kQwen3VlFamily,       &kQwen35VlFamily,
-                                       &kBertFamily,           &kBertMlmFamily,       &kBertScoreFamily,
-                                       &kRobertaFamily,        &kRobertaMlmFamily,    &kRobertaScoreFamily,
-                                       &kXlmRobertaFamily,     &kXlmRobertaMlmFamily, &kXlmRobertaScoreFamily,
-                                       &kNomicBertFamily,      &kModernBertFamily,    &kModernBertMlmFamily,
-                                       &kModernBertScoreFamily};
+constexpr const Family* kFamilies[] = {
+    &kLlamaFamily,        &kMistralFamily,    &kQwen2Family,         &kQwen3Family,
+    &kPhi3Family,         &kGemma2Family,     &kOlmo2Family,         &kOlmo3Family,
+    &kGraniteFamily,      &kGlm4Family,       &kSmolLm3Family,       &kCohereFamily,
+    &kCohere2Family,      &kExaone4Family,    &kStarcoder2Family,    &kStableLmFamily,
+    &kSeedOssFamily,      &kArceeFamily,      &kHunyuanFamily,       &kMinistral3Family,
+    &kPhiFamily,          &kGptNeoxFamily,    &kGpt2Family,          &kNemotronFamily,
+    &kGemma3nTextFamily,  &kGemma3nFamily,    &kGemma4TextFamily,    &kGemma4Family,
+    &kGemma3TextFamily,   &kGemma3Family,     &kMixtralFamily,       &kQwen2MoeFamily,
+    &kQwen3MoeFamily,     &kGptOssFamily,     &kErnie45MoeFamily,    &kHyV3Family,
+    &kDeepseekV2Family,   &kDeepseekV3Family, &kGlm4MoeLiteFamily,   &kDeepseekV32Family,
+    &kGlmMoeDsaFamily,    &kGlm4MoeFamily,    &kMiniMaxM2Family,     &kLlama4Family,
+    &kMimoV2FlashFamily,  &kLfm2Family,       &kMambaFamily,         &kMamba2Family,
+    &kFalconH1Family,     &kQwen35Family,     &kQwen3NextFamily,     &kQwen35MoeFamily,
+    &kLfm2MoeFamily,      &kOlmoHybridFamily, &kGraniteHybridFamily, &kNemotronHFamily,
+    &kNemotronHMoeFamily, &kKimiLinearFamily, &kMiniMaxFamily,       &kLlavaFamily,
+    &kQwen25VlFamily,     &kQwen3VlFamily,    &kQwen35VlFamily,      &kBertFamily,
+    &kBertMlmFamily,      &kBertScoreFamily,  &kRobertaFamily,       &kRobertaMlmFamily,
+    &kRobertaScoreFamily, &kXlmRobertaFamily, &kXlmRobertaMlmFamily, &kXlmRobertaScoreFamily,
+    &kNomicBertFamily,    &kModernBertFamily, &kModernBertMlmFamily, &kModernBertScoreFamily};
 
 std::string known_names(std::string_view Family::*field) {
   std::string out;
