@@ -323,16 +323,15 @@ Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
   auto row = batch.logits_rows.begin();
   for (size_t seq = 0; seq + 1 < batch.query_start.size(); ++seq) {
     for (; row != batch.logits_rows.end() && *row < batch.query_start[seq + 1]; ++row) {
-      kept.token_ids.push_back(batch.token_ids[static_cast<size_t>(*row)]);
-      kept.positions.push_back(batch.positions[static_cast<size_t>(*row)]);
-      kept.slots.push_back(batch.slots[static_cast<size_t>(*row)]);
-      const auto keep_of = [&](const std::vector<int32_t>& values, size_t width, std::vector<int32_t>& out) {
-        if (values.empty()) return;
-        const auto first = values.begin() + static_cast<int64_t>(*row) * static_cast<int64_t>(width);
-        out.insert(out.end(), first, first + static_cast<int64_t>(width));
+      const auto at = static_cast<size_t>(*row);
+      kept.token_ids.push_back(batch.token_ids[at]);
+      kept.positions.push_back(batch.positions[at]);
+      kept.slots.push_back(batch.slots[at]);
+      const auto append = [&](const std::vector<int32_t>& from, size_t width, std::vector<int32_t>& to) {
+        for (size_t i = at * width; i < (at + 1) * width && !from.empty(); ++i) to.push_back(from[i]);
       };
-      keep_of(batch.rope_positions, static_cast<size_t>(spec_.position_axes), kept.rope_positions);
-      keep_of(batch.spans, 2, kept.spans);
+      append(batch.rope_positions, static_cast<size_t>(spec_.position_axes), kept.rope_positions);
+      append(batch.spans, 2, kept.spans);
       kept.logits_rows.push_back(static_cast<int32_t>(kept.logits_rows.size()));
     }
     kept.query_start.push_back(static_cast<int32_t>(kept.logits_rows.size()));
@@ -408,12 +407,12 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
                  weights.post_feed_forward_norm, scale);
   }
   normalize_stream(step, weights.feed_forward_stream_norm);
-  if (static_cast<int32_t>(i) < spec_.deep_embeddings) add_deep_embeddings(step, batch, static_cast<int32_t>(i));
   if (altup != nullptr) {
     correct_streams(step, *altup, weights, inputs, batch.num_tokens());
   } else {
     finish_layer(step, i, inputs);
   }
+  if (static_cast<int32_t>(i) < spec_.deep_embeddings) add_deep_embeddings(step, batch, static_cast<int32_t>(i));
   if (observer_) observer_(static_cast<int32_t>(i) + 1, work_.x.data(), step.num_rows);
   return true;
 }
@@ -442,7 +441,8 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   const std::vector<CachePart> parts = cache_parts(cache);
   int64_t state_offset = 0;
   size_t first_free = spec_.layers.size();  // it and all layers behind it store nothing
-  while (first_free > 0 && keeps_nothing(spec_.layers[first_free - 1])) --first_free;
+  const auto first_shallow = static_cast<size_t>(spec_.deep_embeddings);
+  while (first_free > first_shallow && keeps_nothing(spec_.layers[first_free - 1])) --first_free;
   Batch kept;
   const Batch* rows = &batch;
   for (size_t i = 0; i < spec_.layers.size(); ++i) {

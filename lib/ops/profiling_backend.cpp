@@ -92,20 +92,17 @@ class ProfilingBackend final : public Backend {
     call.sequences = p.num_seqs;
     const uint64_t token_bytes = p.layout.block_bytes() / static_cast<uint64_t>(std::max(p.layout.block_size, 1));
     uint64_t pairs = 0;
-    if (p.selected.positions != nullptr) {
-      for (int64_t row = 0; row < call.rows; ++row) pairs += static_cast<uint64_t>(p.selected.counts[row]);
-      call.bytes += pairs * token_bytes;
-    }
-    for (int32_t sequence = 0; sequence < p.num_seqs && p.selected.positions == nullptr; ++sequence) {
+    for (int32_t sequence = 0; sequence < p.num_seqs; ++sequence) {
       const int32_t first = p.query_start[sequence], end = p.query_start[sequence + 1];
       for (int32_t row = first; row < end; ++row) {
         pairs += static_cast<uint64_t>(seen_end(p, sequence, row) - seen_begin(p, row));
       }
       // From the first row's first key to the last row's last.
-      if (first < end) {
+      if (first < end && p.selected.positions == nullptr) {
         call.bytes += static_cast<uint64_t>(seen_end(p, sequence, end - 1) - seen_begin(p, first)) * token_bytes;
       }
     }
+    if (p.selected.positions != nullptr) call.bytes += pairs * token_bytes;  // row by row
     call.bytes += floats(2 * call.rows * p.num_heads * p.layout.head_dim);
     call.multiply_adds = 2 * pairs * static_cast<uint64_t>(p.num_heads) * static_cast<uint64_t>(p.layout.head_dim);
     const ProfiledSpan span(profile_.get(), call);

@@ -1,4 +1,4 @@
-// Which cached positions a row of paged attention sees.
+// Which cached positions a row of paged attention sees; of a row with a list of them, which ranks in it: all.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,6 @@ inline SeenSpan span_of(const PagedAttentionParams& p, int32_t token) {
   return {p.spans[2 * int64_t{token}], p.spans[2 * int64_t{token} + 1]};
 }
 
-// Of a row that has a list of positions (SelectedPositions), ranks in it.
 inline int64_t seen_begin(const PagedAttentionParams& p, int32_t token) {
   if (p.selected.positions != nullptr) return 0;
   const SeenSpan span = span_of(p, token);
