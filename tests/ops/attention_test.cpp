@@ -289,14 +289,14 @@ TEST_CASE("Attention to chosen positions reads no others, for every cache type")
   for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
     for (int32_t head_dim : {8, 16, 20, 32, 80, 128}) {
       for (int32_t selected : {1, 16, 50, 64}) {
-        check({dtype, head_dim, 1, head_dim % 3 + 1, 16, sequences, 0, 0.0f, false, 0, false, selected});
+        check({dtype, head_dim, 1, head_dim % 3 + 1, 16, sequences, 0, 0.0f, false, 0, false, 0, false, selected});
       }
     }
-    check({dtype, 36, 1, 64, 32, {{90, 3}, {0, 2}}, 0, 0.0f, true, 0, false, 40});
+    check({dtype, 36, 1, 64, 32, {{90, 3}, {0, 2}}, 0, 0.0f, true, 0, false, 0, false, 40});
   }
   // Over several splits, one long row among them.
-  check({KvDType::kF16, 64, 1, 4, 16, {{3000, 3}, {700, 12}}, 0, 0.0f, false, 0, false, 1500}, false);
-  check({KvDType::kQ8, 40, 1, 20, 32, {{2500, 1}}, 0, 0.0f, true, 0, false, 2048}, false);
+  check({KvDType::kF16, 64, 1, 4, 16, {{3000, 3}, {700, 12}}, 0, 0.0f, false, 0, false, 0, false, 1500}, false);
+  check({KvDType::kQ8, 40, 1, 20, 32, {{2500, 1}}, 0, 0.0f, true, 0, false, 0, false, 2048}, false);
 }
 
 TEST_CASE("A NaN stays with the rows that see it") {
