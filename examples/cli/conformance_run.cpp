@@ -7,6 +7,8 @@
 #include <optional>
 #include <set>
 
+#include "reference_file.h"
+
 namespace cli {
 
 const std::initializer_list<std::string_view> kConformanceSettings = {
@@ -70,14 +72,19 @@ class Run {
     for (const std::string& name : golden_.cases()) {
       if (!takes_inputs_of(name)) continue;
       result_.cases.push_back({name, golden_.ids(name + ".input_ids").size(), {}, 0, 0});
-      const bool computed = attempt(
-          name, [&] { generates(name) ? check_decoder(result_.cases.back()) : check_encoder(result_.cases.back()); });
-      if (computed) longest = name;
+      const bool computed = attempt(name, [&] { check_case(result_.cases.back()); });
+      if (computed && !has_image(name)) longest = name;
     }
     if (result_.cases.empty() && result_.not_supported.empty()) fail("golden.safetensors holds no input_ids");
     if (!longest.empty()) attempt(longest, [&] { check_threads(longest); });
   }
 
+  void check_case(CaseResult& result) {
+    if (has_image(result.name)) return check_image_prompt(result);
+    generates(result.name) ? check_decoder(result) : check_encoder(result);
+  }
+
+  bool has_image(const std::string& name) const { return golden_.has(name + ".pixel_values"); }
   // Whether the reference went on from the prompt, rather than reading it as a whole.
   bool generates(const std::string& name) const { return golden_.has(name + ".greedy"); }
 
@@ -86,10 +93,14 @@ class Run {
     static const std::set<std::string> known = {"input_ids",      "logits",        "hidden", "layers",
                                                 "greedy",         "greedy_margin", "pooler", "logits_bf16_compute",
                                                 "mean_embedding", "cls_embedding"};
+    // The image, and what the reference makes of it on the way.
+    static const std::set<std::string> of_images = {"pixel_values",      "image_grid_thw",     "token_type_ids",
+                                                    "mm_token_type_ids", "mrope_position_ids", "image_features"};
     std::vector<std::string> parts = golden_.parts(name);
     for (const std::string& part : golden_.parts("")) parts.push_back(part);
     for (const std::string& part : parts) {
       if (known.contains(part)) continue;
+      if (has_image(name) && of_images.contains(part)) continue;
       if (part == "token_type_ids") {
         const Tokens types = golden_.ids(name + "." + part);
         if (std::all_of(types.begin(), types.end(), [](int32_t type) { return type == 0; })) continue;
@@ -195,12 +206,15 @@ class Run {
   }
 
   void check_greedy(CaseResult& result, const Tokens& ids) {
-    const Tokens expected = golden_.ids(result.name + ".greedy");
-    const Rows margins = golden_.floats(result.name + ".greedy_margin");
-    const int64_t length = new_tokens(ids, expected.size());
+    const int64_t length = new_tokens(ids, golden_.ids(result.name + ".greedy").size());
     if (length == 0) return;
     headrace::Scheduler scheduler(*model_, cache_options(cache_tokens(result.name, ids)));
-    const Tokens tokens = generate(scheduler, request(ids, length, false)).tokens;
+    compare_greedy(result, generate(scheduler, request(ids, length, false)).tokens);
+  }
+
+  void compare_greedy(CaseResult& result, const Tokens& tokens) {
+    const Tokens expected = golden_.ids(result.name + ".greedy");
+    const Rows margins = golden_.floats(result.name + ".greedy_margin");
     const size_t most =
         golden_.stable_greedy_tokens(result.name, std::min({tokens.size(), expected.size(), margins.size()}));
     for (size_t i = 0; i < most && margins[i] >= kClearMargin; ++i) {
@@ -289,6 +303,70 @@ class Run {
     const Rows expected = rows(*model_);
     const headrace::Model other = load(model_->info().num_threads == 1 ? 3 : 1);
     require_same_bits("threads", name, rows(other) == expected);
+  }
+
+  // ---- Prompts with an image ---------------------------------------------------------------------------------------
+
+  headrace::Request image_request(const std::string& name, const Tokens& ids, int64_t length) const {
+    const Rows pixels = golden_.floats(name + ".pixel_values");
+    const std::vector<uint64_t> shape = golden_.shape(name + ".pixel_values");
+    const bool in_patches = golden_.has(name + ".image_grid_thw");
+    const Tokens grid = in_patches ? golden_.ids(name + ".image_grid_thw") : Tokens();
+    if (in_patches ? grid.size() != 3 : shape.size() != 4 || shape[0] != 1) {
+      throw headrace::Error(HEADRACE_UNSUPPORTED, "is not of one image", name + ".pixel_values");
+    }
+    headrace::Request out = request(ids, length, false);
+    out.add_image_pixels(pixels.data(), pixels.size(), static_cast<uint32_t>(in_patches ? grid[1] : shape[2]),
+                         static_cast<uint32_t>(in_patches ? grid[2] : shape[3]));
+    return out;
+  }
+
+  // Requests take images and give the most likely tokens' log-probabilities, which stand for the logits behind the prompt.
+  void check_image_prompt(CaseResult& result) {
+    const Tokens ids = golden_.ids(result.name + ".input_ids");
+    const int64_t length = new_tokens(ids, golden_.ids(result.name + ".greedy").size());
+    const headrace::Request asked = image_request(result.name, ids, length);
+    headrace::Options options = cache_options(2 * (cache_tokens(result.name, ids) + 32));
+    headrace::Scheduler alone(*model_, options);
+    const Output output = generate(alone, asked);
+    compare_log_probs(result, output);
+    compare_greedy(result, output.tokens);
+
+    options.set("scheduler.max_num_batched_tokens", "24");
+    headrace::Scheduler cut(*model_, options);
+    require_same_bits("chunks", result.name, generate(cut, asked).same_bits(output));
+    const headrace::Request text = request({ids.front(), ids.back(), ids.back()}, 8, false);
+    headrace::Scheduler shared(*model_, options);
+    const std::vector<Output> outputs = generate(shared, {&text, &asked});
+    require_same_bits("batch", result.name,
+                      outputs[1].same_bits(output) && outputs[0].same_bits(generate(alone, text)));
+    options.set("kv.prefix_index", "true");
+    headrace::Scheduler again(*model_, options);
+    generate(again, asked);
+    require_same_bits("cache", result.name, generate(again, asked).same_bits(output));
+  }
+
+  // Of the first token drawn. A log-probability moves by at most twice what logits do.
+  void compare_log_probs(CaseResult& result, const Output& output) {
+    const Rows expected = golden_.floats(result.name + ".logits");
+    const size_t vocab_size = static_cast<size_t>(model_->info().vocab_size);
+    const size_t count = std::min<size_t>(128, vocab_size);
+    if (output.top_tokens.size() < count || expected.size() < vocab_size) {
+      return fail(result.name + ": no distribution to compare");
+    }
+    std::vector<double> log_probs;
+    log_softmax(expected.data() + expected.size() - vocab_size, vocab_size, log_probs);
+    const Rows got(output.top_logprobs.begin(), output.top_logprobs.begin() + static_cast<std::ptrdiff_t>(count));
+    Rows want;
+    for (size_t i = 0; i < count; ++i) {
+      want.push_back(static_cast<float>(log_probs[static_cast<size_t>(output.top_tokens[i])]));
+    }
+    const RowErrors errors = value_errors(got, want);
+    result.errors.add(errors);
+    if (!(errors.max <= 2 * golden_.tolerance())) {
+      fail(result.name + ": log-probabilities differ by " + shown(errors.max) + ", allowed " +
+           shown(2 * golden_.tolerance()));
+    }
   }
 
   // ---- Encoders ----------------------------------------------------------------------------------------------------

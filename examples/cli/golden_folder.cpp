@@ -49,7 +49,10 @@ GoldenFolder::GoldenFolder(const std::string& path) : path_(path) {
                        value["data_offsets"].size() == 2 && value["data_offsets"][0].is_number_unsigned() &&
                        value["data_offsets"][1].is_number_unsigned();
     if (!whole) malformed(file, "describes the tensor " + name + " incompletely");
-    const Entry entry{value["dtype"], value["data_offsets"][0], value["data_offsets"][1]};
+    Entry entry{value["dtype"], value["data_offsets"][0], value["data_offsets"][1], {}};
+    for (const auto& size : value.value("shape", nlohmann::json::array())) {
+      entry.shape.push_back(size.is_number_unsigned() ? size.get<uint64_t>() : 0);
+    }
     if (entry.begin > entry.end || entry.end > data_.size()) malformed(file, "is cut short at the tensor " + name);
     tensors_.emplace(name, entry);
   }
@@ -136,6 +139,8 @@ std::vector<int32_t> GoldenFolder::ids(const std::string& tensor) const {
   if (!out.empty()) std::memcpy(out.data(), data_.data() + found.begin, size);
   return out;
 }
+
+std::vector<uint64_t> GoldenFolder::shape(const std::string& tensor) const { return entry(tensor).shape; }
 
 std::vector<std::string> find_golden_folders(const std::string& path) {
   if (!fs::is_directory(path)) throw headrace::Error(HEADRACE_NOT_FOUND, "is no folder", path);

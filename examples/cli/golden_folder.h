@@ -34,11 +34,13 @@ class GoldenFolder {
   // Throw headrace::Error where the tensor is absent or of another type; floats() widens bfloat16.
   std::vector<float> floats(const std::string& tensor) const;
   std::vector<int32_t> ids(const std::string& tensor) const;
+  std::vector<uint64_t> shape(const std::string& tensor) const;
 
  private:
   struct Entry {
     std::string dtype;
     size_t begin = 0, end = 0;  // in data_
+    std::vector<uint64_t> shape;
   };
   const Entry& entry(const std::string& tensor) const;
 

@@ -18,7 +18,6 @@ BITS = {"chunks": True, "cache": True, "batch": True, "threads": True}
 # Models of HEADRACE_TEST_DATA that the library does not run, or not all of: what is no longer true here is taken out.
 NOT_RUN = {
     "deepseek_v32", "deepseek_v4", "gemma3n_text", "gemma4_moe_text", "gemma4_text", "glm_moe_dsa", "t5", "whisper",
-    "gemma3_vlm", "llava_clip", "qwen2_5_vl", "qwen3_5_vl", "qwen3_vl",  # images
 }
 # A rotation that grows with the text is computed up to the trained length, 64 tokens; the last prompt is longer.
 CONTEXT_TOO_SHORT = {"llama_dynamic_ntk"}
@@ -119,15 +118,15 @@ class Conformance(CommandTest):
         config["architectures"] = ["LamaForCausalLM"]
         with open(os.path.join(unknown, "config.json"), "w", encoding="utf-8") as file:
             json.dump(config, file)
-        image = self.copy("llama", "image")
-        header, data = read_safetensors(os.path.join(image, "golden.safetensors"))
-        header["p40.pixel_values"] = header["p40.hidden"]
-        write_safetensors(os.path.join(image, "golden.safetensors"), header, data)
+        sound = self.copy("llama", "sound")
+        header, data = read_safetensors(os.path.join(sound, "golden.safetensors"))
+        header["p40.input_features"] = header["p40.hidden"]
+        write_safetensors(os.path.join(sound, "golden.safetensors"), header, data)
         rows, _, result = conformance(self.folder, code=1)
         self.assertIn("unknown architecture 'LamaForCausalLM'", rows["unknown"]["not_supported"])
-        self.assertEqual(rows["image"]["not_supported"], "p40 needs pixel_values")
-        self.assertFalse(rows["image"]["passed"])
-        self.assertRegex(result.stdout, r"(?m)^image .* not supported: p40 needs pixel_values$")
+        self.assertEqual(rows["sound"]["not_supported"], "p40 needs input_features")
+        self.assertFalse(rows["sound"]["passed"])
+        self.assertRegex(result.stdout, r"(?m)^sound .* not supported: p40 needs input_features$")
 
     def test_damaged_folders_are_rows_that_fail(self):
         cut = self.copy("llama", "cut")
