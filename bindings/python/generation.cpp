@@ -82,6 +82,8 @@ void set_parameter(headrace::Request& request, Parameters& parameters, const std
     request.set_priority(value.cast<int32_t>());
   else if (name == "cache_salt")
     request.set_cache_salt(text_of(value));
+  else if (name == "adapter")
+    request.set_adapter(value.cast<const headrace::Adapter&>());
   else if (name == "session")
     request.set_session(value.cast<const PythonSession&>().session);
   else if (name == "stop") {
@@ -368,7 +370,8 @@ void register_generation(py::module_& module) {
       "None "
       "with session=. Parameters: temperature, top_k, top_p, min_p, typical_p, repetition_penalty, frequency_penalty, "
       "presence_penalty, n, seed, logprobs, prompt_logprobs, logit_bias, stop, stop_token_ids, min_tokens, max_tokens, "
-      "ignore_eos, deadline_ms, priority, cache_salt, session, images (each uint8 [height, width, 3], or float32 pixel "
+      "ignore_eos, deadline_ms, priority, cache_salt, adapter, session, images (each uint8 [height, width, 3], or "
+      "float32 pixel "
       "values: [channels, height, width], or (patches, (rows, columns)) where the model takes patches; the prompt has "
       "the image token for each).")
       .def(py::init([](const headrace::Model& model, const std::optional<headrace::KVCache>& cache,

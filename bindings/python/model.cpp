@@ -105,6 +105,19 @@ void register_model(py::module_& module) {
       .def("describe",
            [](const headrace::Model& self) { return py::module_::import("json").attr("loads")(self.describe()); });
 
+  py::class_<headrace::Adapter>(module, "Adapter",
+                                "A low-rank adapter of a model, for requests and sessions; any thread.")
+      .def_static(
+          "load",
+          [](const headrace::Model& model, const py::object& given) {
+            const std::string path = path_from(given);
+            py::gil_scoped_release release;
+            return headrace::Adapter::load(model, path);
+          },
+          py::arg("model"), py::arg("path"), "From a PEFT folder: adapter_config.json and adapter_model.safetensors.")
+      .def("describe",
+           [](const headrace::Adapter& self) { return py::module_::import("json").attr("loads")(self.describe()); });
+
   py::class_<headrace::KVCache>(module, "KVCache",
                                 "Blocks of keys and values, shared by sessions and schedulers of a model.")
       .def(py::init([](const headrace::Model& model, const py::kwargs& arguments) {
@@ -179,6 +192,12 @@ void register_model(py::module_& module) {
            [](const PythonSession& self) {
              return PythonSession{self.model, self.session.fork()};
            })
+      .def(
+          "set_adapter",
+          [](PythonSession& self, const std::optional<headrace::Adapter>& adapter) {
+            self.session.set_adapter(adapter ? &*adapter : nullptr);
+          },
+          py::arg("adapter"), "The adapter of all that is computed from here on, or None.")
       .def(
           "rewind", [](PythonSession& self, size_t num_tokens) { self.session.rewind(num_tokens); },
           py::arg("num_tokens"))

@@ -18,7 +18,7 @@ namespace {
 struct ChatArguments {
   ModelArguments model;
   SamplingArguments sampling;
-  std::string system, save, restore;
+  std::string system, save, restore, adapter;
   bool json = false;
 };
 
@@ -39,6 +39,10 @@ void chat(const ChatArguments& arguments) {
   headrace::Session session = arguments.restore.empty()
                                   ? headrace::Session(model, cache, options)
                                   : headrace::Session::restore(model, cache, arguments.restore, options);
+  if (!arguments.adapter.empty()) {
+    const headrace::Adapter adapter = headrace::Adapter::load(model, arguments.adapter);
+    session.set_adapter(&adapter);
+  }
   const bool is_terminal = isatty(STDIN_FILENO) == 1;
   const auto start = [&] {
     if (!arguments.system.empty()) session.append_message("system", arguments.system);
@@ -99,7 +103,10 @@ void add_chat(CLI::App& app) {
   arguments->model.add_to(*command);
   arguments->sampling.add_to(*command);
   CLI::Option* system = command->add_option("--system", arguments->system, "system message");
-  command->add_option("--save", arguments->save, "write the conversation and its cache to this file at the end");
+  CLI::Option* adapter =
+      command->add_option("--adapter", arguments->adapter, "folder of a low-rank adapter (PEFT) to answer with");
+  command->add_option("--save", arguments->save, "write the conversation and its cache to this file at the end")
+      ->excludes(adapter);
   command->add_option("--restore", arguments->restore, "go on from such a file, which has its own system message")
       ->excludes(system);
   command->add_flag("--json", arguments->json, "print each reply as a JSON object on its own line");

@@ -17,7 +17,7 @@ namespace {
 struct LogitsArguments {
   ModelArguments model;
   std::vector<int32_t> tokens;
-  std::string prompt, tokens_file, output;
+  std::string prompt, tokens_file, output, adapter;
   bool json = false;
 };
 
@@ -58,6 +58,10 @@ void write_logits(const LogitsArguments& arguments) {
     options.set("kv.max_tokens", std::to_string(std::max<size_t>(tokens.size(), 64)));
   }
   headrace::Session session(model, options);
+  if (!arguments.adapter.empty()) {
+    const headrace::Adapter adapter = headrace::Adapter::load(model, arguments.adapter);
+    session.set_adapter(&adapter);
+  }
   NpyWriter writer(arguments.output, static_cast<int64_t>(tokens.size()), static_cast<int64_t>(vocab_size));
   ProgressBar bar("computing");
   constexpr size_t kChunk = 64;  // bounds the memory for logits; the result does not depend on it
@@ -89,6 +93,7 @@ void add_logits(CLI::App& app) {
   source->add_option("--tokens-file", arguments->tokens_file, "JSON file with an array of token ids");
   source->require_option(1);
   command->add_option("-o,--output", arguments->output, "float32 [num_tokens, vocab_size]")->required();
+  command->add_option("--adapter", arguments->adapter, "folder of a low-rank adapter (PEFT) to compute with");
   command->add_flag("--json", arguments->json, "print {\"output\", \"shape\", \"tokens\"}");
   command->callback([arguments] { write_logits(*arguments); });
 }

@@ -14,7 +14,7 @@ namespace {
 struct RunArguments {
   ModelArguments model;
   SamplingArguments sampling;
-  std::string prompt = "-", system, trace;
+  std::string prompt = "-", system, trace, adapter;
   bool raw = false, json = false;
 };
 
@@ -50,6 +50,7 @@ void run(const RunArguments& arguments) {
     }
   }
   arguments.sampling.apply(request);
+  if (!arguments.adapter.empty()) request.set_adapter(headrace::Adapter::load(model, arguments.adapter));
 
   headrace::Scheduler scheduler(model, options);
   std::string text;
@@ -82,6 +83,7 @@ void add_run(CLI::App& app) {
   arguments->sampling.add_to(*command);
   command->add_option("-p,--prompt", arguments->prompt, "the prompt; - reads standard input (default)");
   CLI::Option* system = command->add_option("--system", arguments->system, "system message, for chat models");
+  command->add_option("--adapter", arguments->adapter, "folder of a low-rank adapter (PEFT) to answer with");
   command->add_flag("--raw", arguments->raw, "no chat template: the prompt's text as it is")->excludes(system);
   command->add_option("--trace", arguments->trace, "write the steps and ops as Chrome trace events to this file");
   command->add_flag("--json", arguments->json, "print one JSON object at the end");

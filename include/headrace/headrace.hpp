@@ -1,10 +1,11 @@
 // Headrace for C++17: a header-only layer over headrace.h. Values own their handles (move-only where the handle is
 // unique), text is std::string, failures are thrown as headrace::Error on the caller's side of the C ABI. It needs
-// nothing but headrace.h, so any compiler and standard library can link the same library. Thread rules are those of the
+// nothing but headrace.h and headrace_experimental.h, so any compiler and standard library can link the same library. Thread rules are those of the
 // C functions.
 #pragma once
 
 #include <headrace/headrace.h>
+#include <headrace/headrace_experimental.h>
 
 #include <cstring>
 #include <exception>
@@ -254,6 +255,23 @@ class Tokenizer {
   std::shared_ptr<headrace_tokenizer> handle_;
 };
 
+// A low-rank adapter of a model (PEFT folder); copies share it.
+class Adapter {
+ public:
+  inline static Adapter load(const Model& model, std::string_view path);
+  // JSON: modules, max_rank, parameters, bytes, identity.
+  std::string describe() const {
+    return detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_adapter_describe(handle_.get(), buffer, capacity, needed, error);
+    });
+  }
+  const headrace_adapter* get() const { return handle_.get(); }
+
+ private:
+  explicit Adapter(headrace_adapter* handle) : handle_(handle, headrace_adapter_destroy) {}
+  std::shared_ptr<headrace_adapter> handle_;
+};
+
 // Tokens in, valid UTF-8 out.
 class Detokenizer {
  public:
@@ -488,6 +506,11 @@ class Session {
   void rewind(size_t num_tokens) {
     detail::call([&](headrace_error** error) { return headrace_session_rewind(handle_.get(), num_tokens, error); });
   }
+  void set_adapter(const Adapter* adapter) {
+    detail::call([&](headrace_error** error) {
+      return headrace_session_set_adapter(handle_.get(), adapter ? adapter->get() : nullptr, error);
+    });
+  }
   void save(std::string_view path) const {
     detail::call(
         [&](headrace_error** error) { return headrace_session_save(handle_.get(), path.data(), path.size(), error); });
@@ -552,6 +575,9 @@ class Request {
   }
   Request& set_session(const Session& session) {
     return call([&](headrace_error** error) { return headrace_request_set_session(get(), session.get(), error); });
+  }
+  Request& set_adapter(const Adapter& adapter) {
+    return call([&](headrace_error** error) { return headrace_request_set_adapter(get(), adapter.get(), error); });
   }
   Request& set_sampling(const headrace_sampling& sampling) {
     return call([&](headrace_error** error) { return headrace_request_set_sampling(get(), &sampling, error); });
@@ -774,8 +800,16 @@ class Embedder {
   detail::Unique<headrace_embedder, headrace_embedder_destroy> handle_;
 };
 
+inline Adapter Adapter::load(const Model& model, std::string_view path) {
+  headrace_adapter* handle = nullptr;
+  detail::call([&](headrace_error** error) {
+    return headrace_adapter_load(model.get(), path.data(), path.size(), &handle, error);
+  });
+  return Adapter(handle);
+}
+
 inline std::string version() { return headrace_version(); }
-// JSON: version, available instruction sets, processors.
+// JSON: version, available instruction sets, processors, architectures.
 inline std::string describe_system() {
   return detail::read_text([](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
     return headrace_system_describe(buffer, capacity, needed, error);

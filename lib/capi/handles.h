@@ -7,6 +7,7 @@
 #include <string>
 
 #include <headrace/headrace.h>
+#include <headrace/headrace_experimental.h>
 
 #include "base/byte_source.h"
 #include "engine/embedder.h"
@@ -17,6 +18,7 @@
 #include "engine/scheduler.h"
 #include "engine/session.h"
 #include "kv/kv_cache.h"
+#include "model/adapter.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
@@ -45,6 +47,11 @@ struct headrace_source {
 
 struct headrace_model {
   std::shared_ptr<const headrace::capi::LoadedModel> loaded;
+};
+
+struct headrace_adapter {
+  std::shared_ptr<const headrace::capi::LoadedModel> loaded;
+  std::shared_ptr<const headrace::Adapter> adapter;
 };
 
 struct headrace_tuning {

@@ -260,6 +260,18 @@ headrace_status headrace_request_set_priority(headrace_request* request, int32_t
   });
 }
 
+headrace_status headrace_request_set_adapter(headrace_request* request, const headrace_adapter* adapter,
+                                             headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    if (adapter != nullptr && adapter->loaded != request->loaded) {
+      return failed_precondition("adapter", "belongs to another model");
+    }
+    request->params.adapter = adapter == nullptr ? nullptr : adapter->adapter;
+    return Status();
+  });
+}
+
 headrace_status headrace_request_set_cache_salt(headrace_request* request, const char* salt, size_t salt_size,
                                                 headrace_error** error) {
   return guarded(error, [&]() -> Status {

@@ -105,6 +105,17 @@ headrace_status headrace_session_rewind(headrace_session* session, size_t num_to
   });
 }
 
+headrace_status headrace_session_set_adapter(headrace_session* session, const headrace_adapter* adapter,
+                                             headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (session == nullptr) return null_argument("session");
+    if (adapter != nullptr && adapter->loaded != session->loaded) {
+      return failed_precondition("adapter", "belongs to another model");
+    }
+    return session->session->set_adapter(adapter == nullptr ? nullptr : adapter->adapter);
+  });
+}
+
 headrace_status headrace_session_save(const headrace_session* session, const char* path, size_t path_size,
                                       headrace_error** error) {
   return guarded(error, [&]() -> Status {

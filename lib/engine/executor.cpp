@@ -7,6 +7,16 @@
 
 namespace headrace::engine {
 
+std::string adapted_salt(const Adapter* adapter, std::string_view salt) {
+  // A salt as it is, unless it could be taken for the other form.
+  if (adapter == nullptr && !salt.starts_with('\0')) return std::string(salt);
+  std::string out(1, '\0');
+  if (adapter != nullptr) out += adapter->identity_text();
+  out += '\0';
+  out += salt;
+  return out;
+}
+
 void EngineModel::register_session(const std::shared_ptr<Session>& session) const {
   const std::lock_guard lock(sessions_mutex_);
   std::erase_if(sessions_, [](const std::weak_ptr<Session>& known) { return known.expired(); });
@@ -26,6 +36,10 @@ bool EngineModel::shed_idle_session(const KvCache& kv_cache) const {
   std::sort(candidates.begin(), candidates.end(),
             [](const auto& a, const auto& b) { return a->last_used() < b->last_used(); });
   return std::any_of(candidates.begin(), candidates.end(), [](const auto& session) { return session->shed(); });
+}
+
+Result<std::shared_ptr<const Adapter>> StepExecutor::load_adapter(const std::string&) {
+  return unsupported("adapter", "the model takes none");
 }
 
 Result<std::string> StepExecutor::tune(const TuneRequest&, const std::function<bool(double)>&) {

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "engine/engine_options.h"
 #include "kv/kv_cache.h"
+#include "model/adapter.h"
 #include "model/batch.h"
 #include "ops/backend_tuner.h"
 #include "ops/op_profile.h"
@@ -28,6 +29,9 @@ namespace headrace::engine {
 
 class ImageReader;
 class Session;
+
+// The salt of cached values in a prefix index: values of an adapter's are its alone, whatever salt a request has.
+std::string adapted_salt(const Adapter* adapter, std::string_view salt);
 
 // Forward passes of one model. Thread rule: run may be called from any thread; passes of one model take turns inside.
 class StepExecutor {
@@ -60,6 +64,8 @@ class StepExecutor {
   virtual ImageReader* images() { return nullptr; }
   // kUnsupported with the reason where the model continues no text.
   virtual Status check_generates() const { return Status(); }
+  // The adapter of a PEFT folder for this model; passes wait while it is packed.
+  virtual Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder);
   // Measures how this machine computes the model's products best and gives the table (ops/backend_tuner.h). Passes and
   // measurements take turns; between two, progress is called without a lock with the share done: false cancels.
   virtual Result<std::string> tune(const TuneRequest& request, const std::function<bool(double)>& progress);

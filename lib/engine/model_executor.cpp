@@ -72,6 +72,13 @@ class ModelExecutor : public StepExecutor, public ImageReader {
                        spec.architecture);
   }
 
+  Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder) override {
+    HEADRACE_RETURN_IF_ERROR(check_generates());
+    HEADRACE_ASSIGN_OR_RETURN(AdapterParts parts, AdapterParts::read(*model_, folder));
+    const std::lock_guard lock(mutex_);
+    return Adapter::pack(model_, std::move(parts), *backend_);
+  }
+
   Result<std::string> tune(const TuneRequest& request, const std::function<bool(double)>& progress) override {
     auto tuner = backend_->make_tuner(model_->weights().products, request);
     if (!tuner.ok()) return tuner.status();

@@ -9,6 +9,10 @@
 #include "base/status.h"
 #include "sampling/sampler.h"
 
+namespace headrace {
+class Adapter;
+}
+
 namespace headrace::engine {
 
 class Session;
@@ -35,6 +39,7 @@ struct RequestParams {
   int64_t deadline_ms = 0;   // after submit; 0: none
   int32_t priority = 0;      // higher runs first
   std::string cache_salt;
+  std::shared_ptr<const Adapter> adapter;  // null: none, or that of the session
   std::shared_ptr<Session> session;
 
   RequestParams() { sampling.temperature = 0.0f; }

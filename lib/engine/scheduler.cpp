@@ -193,6 +193,9 @@ Result<uint64_t> Scheduler::Impl::submit(RequestParams params) {
   if (params.n > limits_.max_num_seqs) {
     return invalid_argument("n", "{} samples exceed scheduler.max_num_seqs, {}", params.n, limits_.max_num_seqs);
   }
+  if (params.adapter && params.adapter->model() != model_->model) {
+    return failed_precondition("adapter", "is of another model");
+  }
   uint64_t id = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -206,6 +209,7 @@ Result<uint64_t> Scheduler::Impl::submit(RequestParams params) {
       return failed_precondition("session", "has another KV cache than the scheduler");
     }
     HEADRACE_ASSIGN_OR_RETURN(lease, session->acquire(params.prompt));
+    params.adapter = lease.adapter;
   } else {
     lease.prompt = std::move(params.prompt);
   }

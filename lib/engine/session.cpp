@@ -178,7 +178,7 @@ Status Session::compute(const std::vector<int32_t>& tokens, int64_t num_logits, 
     HEADRACE_RETURN_IF_ERROR(reserve(end));
     Batch batch;
     const int64_t first_row = std::max(start, first_logits);
-    batch.add_sequence(*kv_cache_, kv_, tokens, end, first_row);
+    batch.add_sequence(*kv_cache_, kv_, tokens, end, first_row, adapter_.get());
     float* out = batch.logits_rows.empty() ? nullptr : logits + (first_row - first_logits) * vocab_size;
     HEADRACE_RETURN_IF_ERROR(model_->executor->run(batch, *kv_cache_, out));
     HEADRACE_RETURN_IF_ERROR(kv_cache_->commit(kv_, tokens, end));
@@ -215,6 +215,7 @@ Result<std::shared_ptr<Session>> Session::fork() const {
     copy->tokens_ = tokens_;
     copy->messages_ = messages_;
     copy->created_unix_seconds_ = created_unix_seconds_;
+    copy->adapter_ = adapter_;
     copy->kv_ = kv_cache_->fork(kv_);
     copy->touch();
   }
@@ -235,9 +236,25 @@ Status Session::rewind(int64_t num_tokens) {
   return Status();
 }
 
+Status Session::set_adapter(std::shared_ptr<const Adapter> adapter) {
+  const std::lock_guard lock(mutex_);
+  HEADRACE_RETURN_IF_ERROR(check_idle());
+  if (adapter && adapter->model() != model_->model) return failed_precondition("adapter", "is of another model");
+  const std::string before = adapted_salt(adapter_.get(), {}), after = adapted_salt(adapter.get(), {});
+  if (before != after) {
+    KvSequence empty = kv_cache_->new_sequence(after);
+    kv_cache_->release(kv_);
+    kv_ = std::move(empty);
+  }
+  adapter_ = std::move(adapter);
+  touch();
+  return Status();
+}
+
 Status Session::save(const std::string& path) const {
   const std::lock_guard lock(mutex_);
   HEADRACE_RETURN_IF_ERROR(check_idle());
+  if (adapter_) return unsupported("adapter", "sessions with an adapter are not saved");
   SessionRecord record;
   record.identity = model_->executor->kv_identity();
   record.created_unix_seconds = created_unix_seconds_;
@@ -316,7 +333,8 @@ Result<Session::Lease> Session::acquire(std::span<const int32_t> request_prompt)
       std::min(common_prefix(tokens_, lease.prompt, kv_.num_tokens()), static_cast<int64_t>(lease.prompt.size()) - 1);
   // Memory first: give_back has no way to fail.
   messages_.reserve(messages_.size() + 1);
-  KvSequence empty = kv_cache_->new_sequence();
+  KvSequence empty = kv_cache_->new_sequence(adapted_salt(adapter_.get(), {}));
+  lease.adapter = adapter_;
   lease.kv = std::move(kv_);
   kv_ = std::move(empty);
   kv_cache_->rewind(lease.kv, std::max<int64_t>(useful, 0));

@@ -57,7 +57,9 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<std::shared_ptr<Session>> fork() const;
   // Forgets all but the first num_tokens tokens, and every message.
   Status rewind(int64_t num_tokens);
-  // Writes beside `path` and renames, so that a failure leaves what was there.
+  // The adapter of all that the session computes from here on; null: none. Values of another are forgotten, tokens stay.
+  Status set_adapter(std::shared_ptr<const Adapter> adapter);
+  // kUnsupported with an adapter: a file does not hold it. Writes beside `path` and renames, so that a failure leaves what was there.
   Status save(const std::string& path) const;
 
   // --- for the scheduler ---
@@ -67,6 +69,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<int32_t> prompt;  // the session's (or the rendered conversation's) tokens, then the request's
     int64_t first_own = 0;        // where the request's own part begins in `prompt`; 0 for rendered conversations
     KvSequence kv;                // cached values of a prefix of `prompt`, at most all but its last token
+    std::shared_ptr<const Adapter> adapter;
   };
   // Makes the session busy.
   Result<Lease> acquire(std::span<const int32_t> request_prompt);
@@ -102,7 +105,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<int32_t> tokens_;
   std::vector<Message> messages_;
   int64_t created_unix_seconds_ = 0;  // the templates' clock: one conversation renders the same way each time
-  KvSequence kv_;                     // values of a prefix of tokens_
+  std::shared_ptr<const Adapter> adapter_;
+  KvSequence kv_;  // values of a prefix of tokens_
 };
 
 }  // namespace headrace::engine

@@ -208,7 +208,8 @@ bool StepLoop::make_room_for(Sample& sample) {
   if (sequence.kv.num_tokens() > reusable) kv_cache_->rewind(sequence.kv, reusable);
   bool fresh = sequence.kv.block_ids().empty();
   if (fresh) {
-    sequence.kv = kv_cache_->new_sequence(sample.request.params.cache_salt);
+    sequence.kv =
+        kv_cache_->new_sequence(adapted_salt(sample.request.params.adapter.get(), sample.request.params.cache_salt));
     kv_cache_->match_prefix(sequence.kv, sequence.token_ids, reusable);
   }
   for (;;) {
@@ -304,7 +305,8 @@ void StepLoop::build_batch() {
     schedule::Sequence& sequence = entry.sample->sequence;
     const int64_t end = entry.start + entry.grant.num_rows;
     entry.first_logits = batch_.logits_rows.size();
-    batch_.add_sequence(*kv_cache_, sequence.kv, sequence.token_ids, end, end - entry.grant.num_logits_rows);
+    batch_.add_sequence(*kv_cache_, sequence.kv, sequence.token_ids, end, end - entry.grant.num_logits_rows,
+                        entry.sample->request.params.adapter.get());
     if (!has_images) continue;
     const ImageReader& reader = *model_->executor->images();
     add_image_rows(batch_, reader.decoder(), reader.vision(), entry.sample->request.images, entry.start, end);

@@ -19,13 +19,7 @@ void project_inputs(const StepContext& step, const GqaWeights& weights, const fl
   for (const auto& [weight, rows] : weighted) {
     if (weight->weight != nullptr) all[count++] = weight->to(rows->data());
   }
-  const std::span<const LinearOutput> outputs(all, count);
-  LinearParams params;
-  params.x = input;
-  params.num_tokens = step.num_rows;
-  params.in_features = step.spec.hidden_size;
-  params.outputs = outputs;
-  step.backend.linear(params);
+  linear(step, input, step.spec.hidden_size, std::span(all, count));
 }
 
 // The kinds of norm that the rotation's op does not do itself, in place.
@@ -239,12 +233,7 @@ void add_branch(const StepContext& step, const float* x, int64_t in_features, co
   ForwardWorkspace& work = step.work;
   const bool direct = adds_directly(post_norm, scale);
   const LinearOutput outputs[] = {weight.to(direct ? work.x.data() : work.branch.data(), direct)};
-  LinearParams params;
-  params.x = x;
-  params.num_tokens = step.num_rows;
-  params.in_features = in_features;
-  params.outputs = outputs;
-  step.backend.linear(params);
+  linear(step, x, in_features, outputs);
   if (!direct) finish_branch(step, post_norm, scale);
 }
 

@@ -3,7 +3,7 @@
 namespace headrace {
 
 void Batch::add_sequence(KvCache& cache, KvSequence& sequence, std::span<const int32_t> tokens, int64_t end,
-                         int64_t first_logits) {
+                         int64_t first_logits, const Adapter* adapter) {
   if (query_start.empty()) query_start.push_back(0);
   const int64_t begin = sequence.num_tokens(), first_row = num_tokens();
   for (int64_t position = begin; position < end; ++position) {
@@ -14,6 +14,10 @@ void Batch::add_sequence(KvCache& cache, KvSequence& sequence, std::span<const i
   }
   query_start.push_back(static_cast<int32_t>(num_tokens()));
   block_tables.push_back(sequence.block_ids().data());
+  if (adapter != nullptr || !adapters.empty()) {
+    adapters.resize(block_tables.size());
+    adapters.back() = adapter;
+  }
   if (cache.config().state_floats == 0) return;
   std::vector<KvStateSnapshot> wanted;
   states.push_back(cache.open_state(sequence, end, wanted));

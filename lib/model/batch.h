@@ -10,6 +10,8 @@
 
 namespace headrace {
 
+class Adapter;
+
 struct Batch {
   std::vector<int32_t> token_ids;            // [num_tokens]
   std::vector<int32_t> positions;            // [num_tokens] index in the row's sequence
@@ -25,7 +27,8 @@ struct Batch {
   std::vector<const float*> embeddings;
   // [num_tokens, position_axes] what rows rotate by where that is not their position; empty: `positions`, on every axis.
   std::vector<int32_t> rope_positions;
-  std::vector<int32_t> spans;  // as PagedAttentionParams::spans; empty: none
+  std::vector<int32_t> spans;            // as PagedAttentionParams::spans; empty: none
+  std::vector<const Adapter*> adapters;  // [num_seqs], null where a sequence has none; empty: no sequence has one
 
   // Of a model with recurrent state:
   std::vector<float*> states;          // [num_seqs] before the sequence's first row; the step leaves it after the last
@@ -37,9 +40,9 @@ struct Batch {
   void clear() { *this = Batch(); }
 
   // Appends positions [sequence.num_tokens(), end) of a reserved sequence, whose tokens so far are `tokens`; logits are
-  // wanted from position first_logits on. The sequence must stay where it is until the step was run.
+  // wanted from position first_logits on. The sequence, and the adapter, must stay where they are until the step was run.
   void add_sequence(KvCache& cache, KvSequence& sequence, std::span<const int32_t> tokens, int64_t end,
-                    int64_t first_logits);
+                    int64_t first_logits, const Adapter* adapter = nullptr);
 };
 
 }  // namespace headrace

@@ -19,8 +19,9 @@ struct StepContext {
   const ModelSpec& spec;
   Backend& backend;
   ForwardWorkspace& work;
-  int64_t num_rows;  // rows of work.x
-  bool long_rope;    // whether layers with a second set of frequencies rotate by that
+  int64_t num_rows;                            // rows of work.x
+  bool long_rope;                              // whether layers with a second set of frequencies rotate by that
+  std::span<const AdapterRows> adapters = {};  // rising, of those rows
 };
 
 // work.x = the tokens' embeddings, or those that the batch gives, with those of positions and segments, normalised, as the
@@ -37,7 +38,7 @@ void normalize_stream(const StepContext& step, const NormWeight& norm);
 // residual is the normalised rows, work.x becomes what of them is kept.
 const float* block_input(const StepContext& step, const NormWeight& norm, const ResidualSpec& residual);
 
-// Products of x [num_rows, in_features] with weights.
+// Products of x [num_rows, in_features] with weights, and what adapters add to them.
 void linear(const StepContext& step, const float* x, int64_t in_features, std::span<const LinearOutput> outputs);
 // out [num_rows, intermediate_size] = activation(x W_gate) * (x W_up), x [num_rows, hidden_size].
 void gated_linear(const StepContext& step, const float* x, const DenseWeights& weights, Activation activation,

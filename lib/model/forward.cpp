@@ -116,6 +116,25 @@ std::vector<CachePart> cache_parts(KvCache& cache) {
   return parts;
 }
 
+// Runs of rows that adapters serve. With `rows` (ascending) of those alone, as they follow each other.
+std::vector<AdapterRows> adapter_rows(const Batch& batch, const std::vector<int32_t>* rows = nullptr) {
+  std::vector<AdapterRows> out;
+  const auto place = [&](int32_t row) {
+    if (rows == nullptr) return int64_t{row};
+    return static_cast<int64_t>(std::lower_bound(rows->begin(), rows->end(), row) - rows->begin());
+  };
+  for (size_t seq = 0; seq < batch.adapters.size(); ++seq) {
+    const int64_t begin = place(batch.query_start[seq]), end = place(batch.query_start[seq + 1]);
+    if (batch.adapters[seq] == nullptr || begin == end) continue;
+    if (!out.empty() && out.back().adapter == batch.adapters[seq] && out.back().begin + out.back().count == begin) {
+      out.back().count += end - begin;
+    } else {
+      out.push_back({batch.adapters[seq], begin, end - begin});
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 ForwardPass::ForwardPass(const ModelSpec& spec, const ModelWeights& weights, Backend& backend)
@@ -173,6 +192,30 @@ Status ForwardPass::grow(int64_t num_rows) {
   return {};
 }
 
+Status ForwardPass::grow_adapted(const std::vector<AdapterRows>& adapters, int64_t num_rows) {
+  int64_t rank = 0;
+  for (const AdapterRows& rows : adapters) rank = std::max(rank, rows.adapter->max_rank());
+  const auto needed = static_cast<size_t>(rank) * static_cast<size_t>(num_rows);
+  if (work_.adapted.size() >= needed) return {};
+  try {
+    work_.adapted.resize(needed);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("workspace", "not enough memory for adapters of {} rows", num_rows);
+  }
+  return {};
+}
+
+Status ForwardPass::check_adapters(const Batch& batch) const {
+  if (batch.adapters.empty()) return {};
+  if (batch.adapters.size() != batch.block_tables.size()) return invalid_argument("adapters", "not one per sequence");
+  for (const Adapter* adapter : batch.adapters) {
+    if (adapter != nullptr && &adapter->model()->weights() != &weights_) {
+      return invalid_argument("adapters", "one is of another model");
+    }
+  }
+  return {};
+}
+
 Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
   const int64_t rows = batch.num_tokens();
   const auto& layouts = cache.config().layers;
@@ -208,6 +251,7 @@ Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
       return invalid_argument("slots", "row {}: {} is outside the cache of {} slots", i, batch.slots[i], num_slots);
     }
   }
+  HEADRACE_RETURN_IF_ERROR(check_adapters(batch));
   HEADRACE_RETURN_IF_ERROR(check_states(batch));
   HEADRACE_RETURN_IF_ERROR(check_images(batch));
   HEADRACE_RETURN_IF_ERROR(check_whole_sequences(batch));
@@ -320,6 +364,7 @@ Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
   Batch kept;
   kept.query_start = {0};
   kept.block_tables = batch.block_tables;
+  kept.adapters = batch.adapters;
   auto row = batch.logits_rows.begin();
   for (size_t seq = 0; seq + 1 < batch.query_start.size(); ++seq) {
     for (; row != batch.logits_rows.end() && *row < batch.query_start[seq + 1]; ++row) {
@@ -352,6 +397,8 @@ Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
   }
   if (spec_.per_layer_inputs) keep(work_.per_layer, spec_.layers.size(), spec_.per_layer_inputs->size);
   step.num_rows = kept.num_tokens();
+  work_.adapters = adapter_rows(kept);
+  step.adapters = work_.adapters;
   return kept;
 }
 
@@ -384,6 +431,8 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
     keep_rows(batch.logits_rows, work_.mixed.data(), mixed_width(layer.attention));
     if (inputs != nullptr) keep_rows(batch.logits_rows, inputs, spec_.per_layer_inputs->size);
     step.num_rows = wanted;
+    work_.adapters = adapter_rows(batch, &batch.logits_rows);
+    step.adapters = work_.adapters;
   }
   // Parallel blocks read the stream before attention is added to it; without a norm of its own the feed-forward
   // block shares attention's, which is still in work_.normed.
@@ -424,11 +473,13 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   }
   if (batch.num_tokens() == 0) return {};
   HEADRACE_RETURN_IF_ERROR(grow(batch.num_tokens()));
+  work_.adapters = adapter_rows(batch);
+  HEADRACE_RETURN_IF_ERROR(grow_adapted(work_.adapters, batch.num_tokens()));
   const auto num_wanted = static_cast<int64_t>(batch.logits_rows.size());
 
   const int64_t longest =
       std::min<int64_t>(spec_.max_position_embeddings, cache.config().num_blocks * cache.config().layers[0].block_size);
-  StepContext step{spec_, backend_, work_, batch.num_tokens(), uses_long_rope(spec_, longest)};
+  StepContext step{spec_, backend_, work_, batch.num_tokens(), uses_long_rope(spec_, longest), work_.adapters};
   embed_tokens(step, weights_, batch);
   if (spec_.per_layer_inputs) project_per_layer(step, *spec_.per_layer_inputs, weights_, batch);
   const auto* const altup = std::get_if<AltUp>(&spec_.streams);
@@ -462,6 +513,7 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
     keep_rows(batch.logits_rows, work_.x.data(), spec_.hidden_size);
     step.num_rows = num_wanted;
   }
+  step.adapters = {};  // the head has none
   float* const final_rows = hidden != nullptr ? hidden : work_.normed.data();
   if (spec_.final_norm) {
     apply_norm(step, work_.x.data(), weights_.final_norm, final_rows);
@@ -475,7 +527,7 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
 Status ForwardPass::run_head(const float* rows, int64_t num_rows, float* out) {
   if (spec_.head.kind == HeadKind::kNone) return invalid_argument("head", "the model has none");
   HEADRACE_RETURN_IF_ERROR(grow(num_rows));
-  if (num_rows > 0) apply_head({spec_, backend_, work_, num_rows, false}, weights_, rows, out);
+  if (num_rows > 0) apply_head({spec_, backend_, work_, num_rows, false, {}}, weights_, rows, out);
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kv/kv_cache.h"
+#include "model/adapter.h"
 #include "model/batch.h"
 #include "model/model_spec.h"
 #include "model/weights.h"
@@ -37,6 +38,8 @@ struct ForwardWorkspace {
   std::vector<float> coefficients, modalities;   // [rows, streams^2], [rows, streams]
   std::vector<float> laurel;                     // [rows, laurel_rank]
   std::vector<float> per_layer, per_layer_rows;  // inputs of all layers, layer by layer and row by row
+  std::vector<AdapterRows> adapters;             // of the rows that go on
+  std::vector<float> adapted;                    // [rows, rank] between the two products of an adapter
   std::vector<float> router;     // [rows, num_experts] logits, then a row's gate of the shared feed-forward
   std::vector<int32_t> experts;  // [rows, top_k]
   std::vector<float> expert_weights;
@@ -75,6 +78,7 @@ class ForwardPass {
 
  private:
   Status check(const Batch& batch, const KvCache& cache) const;
+  Status check_adapters(const Batch& batch) const;
   Status check_states(const Batch& batch) const;
   Status check_images(const Batch& batch) const;
   Status check_whole_sequences(const Batch& batch) const;
@@ -82,6 +86,7 @@ class ForwardPass {
   Batch drop_rows(StepContext& step, const Batch& batch);
   bool run_layer(StepContext& step, size_t i, const Batch& batch, const LayerCache& cache);
   void finish_layer(const StepContext& step, size_t layer, const float* inputs);
+  Status grow_adapted(const std::vector<AdapterRows>& adapters, int64_t num_rows);
   void keep_rows(const std::vector<int32_t>& rows, float* values, int64_t width) const;
 
   const ModelSpec& spec_;

@@ -81,6 +81,15 @@ std::unique_ptr<PackedCache> open_packed_cache(const ModelHeader& header, std::s
                                        mode, options.log);
 }
 
+std::vector<MatrixSource> matrices_of_layers(const ModelHeader& header) {
+  std::vector<MatrixSource> out;
+  for (const WeightEntry& entry : header.weights) {
+    if (entry.shape.size() != 2 || !entry.name.starts_with("layers.")) continue;
+    out.push_back({entry, header.file->find(entry.file_name)->shape});
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Model>> Model::load(const ModelSource& source, const ModelLoadOptions& options,
@@ -140,6 +149,7 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
       HEADRACE_ASSIGN_OR_RETURN(model->vision_weights_, VisionWeights::load(*header.vision, header.vision_weights,
                                                                             *header.file, options.pack, backend));
     }
+    model->layer_matrices_ = matrices_of_layers(header);
     model->description_ = header.describe(model->weights_.bytes + model->vision_weights_.bytes);
     return {};
   };

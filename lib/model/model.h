@@ -76,6 +76,12 @@ struct ModelHeader {
   MemoryPlan plan(uint64_t memory_bytes, const PackOptions& options = {}) const;
 };
 
+// A matrix of a layer, and where it lay in the file.
+struct MatrixSource {
+  WeightEntry entry;
+  std::vector<uint64_t> tensor_shape;
+};
+
 struct ModelLoadOptions {
   PackOptions pack;
   LoadProgress progress;       // may be empty
@@ -121,6 +127,7 @@ class Model {
   const std::string& description() const { return description_; }
   int64_t num_parameters() const { return num_parameters_; }
   const std::string& format() const { return format_; }
+  const std::vector<MatrixSource>& layer_matrices() const { return layer_matrices_; }
   MemoryPlan plan(uint64_t memory_bytes) const {
     return plan_memory(spec_, weights_.bytes + vision_weights_.bytes, memory_bytes);
   }
@@ -147,6 +154,7 @@ class Model {
   std::string description_;
   int64_t num_parameters_ = 0;
   std::string format_;
+  std::vector<MatrixSource> layer_matrices_;
 };
 
 }  // namespace headrace

@@ -8,6 +8,7 @@
 #include "model/mixer_weights.h"
 #include "model/packed_cache.h"
 #include "model/vision_weights.h"
+#include "model/weight_layout.h"
 #include "tensor/dequantize.h"
 
 namespace headrace {
@@ -128,11 +129,6 @@ class Loader {
     }
     HEADRACE_ASSIGN_OR_RETURN(out, backend_.pack(source, options_));
     return {};
-  }
-
-  static uint64_t row_start(const WeightEntry& entry, uint64_t row) {
-    if (entry.head_stride == 0) return entry.offset + row * entry.row_stride;
-    return entry.offset + row / entry.head_rows * entry.head_stride + row % entry.head_rows * entry.row_stride;
   }
 
   // The entry's rows one after the other, in the file's type.

@@ -2,7 +2,7 @@
 
     python3 abi_test.py REPOSITORY LIBRARY [--update]
 
-symbols.txt is compared with what the library exports; every function of headrace.h is exported, and every exported one is
+symbols.txt is compared with what the library exports; every function of the headers is exported, and every exported one is
 declared there under a comment; the headers compile in every language that is promised; abidiff compares the library with
 headrace.abi. --update records symbols.txt and headrace.abi anew (see README.md).
 """
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 
+HEADERS = ("headrace.h", "headrace_experimental.h")
 STRICT = ["-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
 
 
@@ -55,16 +56,20 @@ def check_symbols(root, library, problems):
         problems.append(f"exported, but not in symbols.txt: {name}")
     for name in sorted(set(expected) - set(names)):
         problems.append(f"in symbols.txt, but no longer exported: {name}")
-    functions, undocumented = declared(read(os.path.join(root, "include/headrace/headrace.h")))
+    functions, undocumented = [], []
+    for header in HEADERS:
+        found, silent = declared(read(os.path.join(root, "include/headrace", header)))
+        functions += found
+        undocumented += silent
     for name in sorted(set(functions) ^ set(names)):
         problems.append(f"declared or exported, not both: {name}")
-    problems.extend(f"no comment in headrace.h: {name}" for name in undocumented)
+    problems.extend(f"no comment in the headers: {name}" for name in undocumented)
     print(f"{len(names)} symbols")
 
 
 def check_headers(root, problems):
     with tempfile.TemporaryDirectory() as work:
-        cases = [(name, "c", standard) for standard in ("c99", "c11") for name in ("headrace.h",)]
+        cases = [(name, "c", standard) for standard in ("c99", "c11") for name in HEADERS]
         cases += [(name, "c++", standard) for standard in ("c++17", "c++20") for name in ("headrace.h", "headrace.hpp")]
         for compilers in ({"c": "gcc", "c++": "g++"}, {"c": "clang", "c++": "clang++"}):
             for name, language, standard in cases:

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
+import tiny_adapter
 import tiny_text_model
 from headrace_command import CLI, CommandTest, run
 
@@ -139,6 +140,15 @@ class Run(GenerationTest):
         self.assertEqual(draw("--temp", "1", "--top-k", "1"), greedy)
         self.assertEqual(draw("--temp", "1", "--top-p", "1e-6"), greedy)
         self.assertEqual(draw("--temp", "1", "--min-p", "1"), greedy)
+
+    def test_adapter(self):
+        folder = tiny_adapter.write(self.path("adapter"))
+        plain = self.run_json("-p", "hello", "-n", "12")
+        adapted = self.run_json("-p", "hello", "-n", "12", "--adapter", folder)
+        self.assertNotEqual(plain["tokens"], adapted["tokens"])
+        self.assertEqual(adapted["tokens"], self.run_json("-p", "hello", "-n", "12", "--adapter", folder)["tokens"])
+        refused = tiny_adapter.write(self.path("refused"), use_dora=True)
+        self.assert_fails("run", "-m", self.model, "-p", "hello", "--adapter", refused, says="use_dora")
 
     def test_stop_strings(self):
         text = self.run_json("-p", "hello", "-n", "12")["text"]

@@ -11,6 +11,7 @@ may be used from several threads, sessions from one thread at a time.
 """
 
 from ._headrace import (
+    Adapter,
     ChatTemplate,
     Error,
     KVCache,
@@ -27,6 +28,7 @@ from ._headrace import (
 from ._generation import Output
 
 __all__ = [
+    "Adapter",
     "ChatTemplate",
     "Error",
     "KVCache",

@@ -1,0 +1,162 @@
+#include "model/adapter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/byte_source.h"
+#include "formats/json_writer.h"
+#include "formats/safetensors.h"
+#include "model/adaptable_modules.h"
+#include "model/adapter_config.h"
+#include "tensor/dequantize.h"
+
+namespace headrace {
+
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
+constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kDown = ".lora_A.weight", kUp = ".lora_B.weight";
+
+Result<std::vector<float>> read_floats(const TensorFile& file, const TensorEntry& tensor) {
+  const auto count = num_elements(tensor.shape);
+  if (!count || is_block_format(tensor.dtype)) return unsupported(tensor.name, "is no tensor of floats");
+  std::vector<std::byte> bytes(tensor.bytes);
+  HEADRACE_RETURN_IF_ERROR(file.read(tensor, 0, bytes));
+  std::vector<float> out(*count);
+  HEADRACE_RETURN_IF_ERROR(dequantize_row(tensor.dtype, bytes.data(), out.data(), static_cast<int64_t>(*count)));
+  const auto odd = std::find_if(out.begin(), out.end(), [](float x) { return !std::isfinite(x); });
+  if (odd != out.end()) return malformed(tensor.name, "element {} is not finite", odd - out.begin());
+  return out;
+}
+
+Status check_shape(const TensorEntry& tensor, uint64_t rows, uint64_t cols) {
+  if (tensor.shape == std::vector<uint64_t>{rows, cols}) return {};
+  return malformed(tensor.name, "has the shape [{}], not [{}, {}]", fmt::join(tensor.shape, ", "), rows, cols);
+}
+
+// Adds what the adapter has for one module, whose tensors of the base may hold several weights side by side.
+Status read_module(const AdaptableModule& module, const AdapterConfig& config, const TensorFile& file,
+                   const TensorEntry& down_tensor, const TensorEntry& up_tensor, AdapterParts& out) {
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t rank, config.rank(module.name));
+  HEADRACE_ASSIGN_OR_RETURN(const double scale, config.scale(module.name));
+  HEADRACE_RETURN_IF_ERROR(check_shape(down_tensor, static_cast<uint64_t>(rank), module.cols));
+  HEADRACE_RETURN_IF_ERROR(check_shape(up_tensor, module.rows, static_cast<uint64_t>(rank)));
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<float> down, read_floats(file, down_tensor));
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<float> up, read_floats(file, up_tensor));
+  for (const AdaptableModule::Part& part : module.parts) {
+    AdapterParts::Part made{part.weight, rank, down, {}};
+    made.up.reserve(part.rows.size() * static_cast<size_t>(rank));
+    for (const uint64_t row : part.rows) {
+      for (uint64_t i = 0; i < static_cast<uint64_t>(rank); ++i) {
+        made.up.push_back(static_cast<float>(scale * static_cast<double>(up[row * static_cast<uint64_t>(rank) + i])));
+      }
+    }
+    out.parts.push_back(std::move(made));
+  }
+  ++out.num_modules;
+  return {};
+}
+
+void append_bytes(std::string& text, const std::vector<float>& values) {
+  const Hash128 hash = hash128(values.data(), values.size() * sizeof(float));
+  text += fmt::format("{} {:016x}{:016x} ", values.size(), hash.high, hash.low);
+}
+
+}  // namespace
+
+Result<AdapterParts> AdapterParts::read(const Model& model, const std::string& folder) {
+  if (model.format() != "safetensors") {
+    return unsupported(folder, "adapters are read for models in Hugging Face's form, not {}", model.format());
+  }
+  const std::string config_path = folder + "/adapter_config.json";
+  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<ByteSource> config_file, open_path(config_path));
+  HEADRACE_ASSIGN_OR_RETURN(const std::string config_text, read_all(*config_file, kMaxConfigBytes));
+  HEADRACE_ASSIGN_OR_RETURN(const AdapterConfig config, AdapterConfig::parse(config_text, config_path));
+  const std::string path = folder + "/adapter_model.safetensors";
+  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<SafetensorsFile> file, SafetensorsFile::open_path(path));
+
+  AdapterParts out;
+  const auto read = [&]() -> Status {
+    const std::vector<AdaptableModule> modules = adaptable_modules(model);
+    for (const TensorEntry& tensor : file->tensors()) {
+      const std::string_view name = tensor.name;
+      const bool is_up = name.ends_with(kUp);
+      if (!name.starts_with(kPrefix) || (!is_up && !name.ends_with(kDown))) {
+        return unsupported(tensor.name, "is no tensor of a low-rank adapter");
+      }
+      const std::string stem(name.substr(0, name.size() - kDown.size()));
+      const TensorEntry* other = file->find(stem + std::string(is_up ? kDown : kUp));
+      if (other == nullptr) return not_found(stem + std::string(is_up ? kDown : kUp), "the file has no such tensor");
+      if (is_up) continue;
+      const std::string module_name = stem.substr(kPrefix.size());
+      const auto module = std::find_if(modules.begin(), modules.end(),
+                                       [&](const AdaptableModule& known) { return known.name == module_name; });
+      if (module == modules.end()) return unsupported(tensor.name, "the model has no module {}", module_name);
+      if (!module->why_not.empty()) return unsupported(tensor.name, "{}", module->why_not);
+      HEADRACE_RETURN_IF_ERROR(read_module(*module, config, *file, tensor, *other, out));
+    }
+    if (out.parts.empty()) return malformed("", "holds no tensors");
+    return {};
+  };
+  if (const Status status = read(); !status.ok()) return status.within(path);
+
+  // Files list their tensors in any order; a model has its products in one.
+  std::unordered_map<const PackedWeight*, size_t> numbers;
+  for (const PackedWeight* weight : model.weights().products) numbers.emplace(weight, numbers.size());
+  std::sort(out.parts.begin(), out.parts.end(),
+            [&](const Part& a, const Part& b) { return numbers.at(a.weight) < numbers.at(b.weight); });
+  std::string content = "headrace adapter 1 ";
+  for (const Part& part : out.parts) {
+    content += fmt::format("{} {} ", numbers.at(part.weight), part.rank);
+    append_bytes(content, part.down);
+    append_bytes(content, part.up);
+  }
+  out.identity = hash128(content.data(), content.size());
+  return out;
+}
+
+Result<std::shared_ptr<const Adapter>> Adapter::pack(std::shared_ptr<const Model> model, AdapterParts parts,
+                                                     Backend& backend) {
+  const std::shared_ptr<Adapter> out(new Adapter());
+  const auto pack_rows = [&](const std::vector<float>& values, int64_t rows, int64_t cols) {
+    WeightSource source;
+    source.name = "adapter";
+    source.rows = rows;
+    source.cols = cols;
+    source.read = [&values](uint64_t offset, std::span<std::byte> destination) {
+      std::memcpy(destination.data(), reinterpret_cast<const std::byte*>(values.data()) + offset, destination.size());
+      return Status();
+    };
+    return backend.pack(source, PackOptions());
+  };
+  for (const AdapterParts::Part& part : parts.parts) {
+    AdapterPair& pair = out->pairs_[part.weight];
+    HEADRACE_ASSIGN_OR_RETURN(pair.down, pack_rows(part.down, part.rank, part.weight->cols()));
+    HEADRACE_ASSIGN_OR_RETURN(pair.up, pack_rows(part.up, part.weight->rows(), part.rank));
+    out->max_rank_ = std::max(out->max_rank_, part.rank);
+    out->num_parameters_ += part.down.size() + part.up.size();
+    out->bytes_ += pair.down->bytes() + pair.up->bytes();
+  }
+  out->model_ = std::move(model);
+  out->num_modules_ = parts.num_modules;
+  out->identity_ = parts.identity;
+  return std::shared_ptr<const Adapter>(out);
+}
+
+std::string Adapter::identity_text() const { return fmt::format("{:016x}{:016x}", identity_.high, identity_.low); }
+
+std::string Adapter::describe() const {
+  JsonWriter out;
+  out.begin_object();
+  out.member("modules", num_modules_);
+  out.member("max_rank", max_rank_);
+  out.member("parameters", num_parameters_);
+  out.member("bytes", bytes_);
+  out.member("identity", identity_text());
+  out.end_object();
+  return std::string(out.text());
+}
+
+}  // namespace headrace
