@@ -435,9 +435,10 @@ TEST_CASE("a layer that leans on another is refused by name where that has nothi
   });
 
   SparseLatentAttention sparse;
-  sparse.latent = {.num_heads = 2, .q_rank = 4, .rank = 4, .nope_dim = 4, .rope_dim = 2, .v_dim = 4, .scale = 1.0f};
+  sparse.latent = {
+      .num_heads = 2, .q_rank = 4, .rank = 4, .nope_dim = 4, .rope_dim = 2, .v_dim = 4, .scale = 1.0f, .rope = {}};
   sparse.top_k = 8;
-  Indexer indexer{.num_heads = 2, .head_dim = 4};
+  Indexer indexer{.num_heads = 2, .head_dim = 4, .rope = {}};
   check("layers.0.attention.indexer", [&](ModelSpec& spec) { spec.layers[0].attention = sparse; });
   check("layers.1.attention.indexer", [&](ModelSpec& spec) {
     sparse.indexer = indexer;

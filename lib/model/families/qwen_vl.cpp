@@ -213,8 +213,12 @@ Result<VisionSpec> read_encoder(const ConfigReader& config, const ConfigReader& 
   attention.rope = *rope;
   LayerSpec layer;
   layer.attention = attention;
-  layer.feed_forward = DenseFeedForward{
-      .intermediate_size = static_cast<int32_t>(inner), .activation = activation, .bias = true, .gated = false};
+  DenseFeedForward feed_forward;
+  feed_forward.intermediate_size = static_cast<int32_t>(inner);
+  feed_forward.activation = activation;
+  feed_forward.bias = true;
+  feed_forward.gated = false;
+  layer.feed_forward = feed_forward;
   ModelSpec& encoder = spec.encoder;
   encoder.hidden_size = static_cast<int32_t>(hidden);
   encoder.norm_eps = kVisionEps;

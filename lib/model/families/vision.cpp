@@ -51,8 +51,12 @@ Result<VisionSpec> read_plane_encoder(const ConfigReader& config, const PlaneEnc
   attention.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(hidden / heads)));
   attention.qkv_bias = attention.output_bias = true;
   layer.attention = attention;
-  layer.feed_forward = DenseFeedForward{
-      .intermediate_size = static_cast<int32_t>(inner), .activation = activation, .bias = true, .gated = false};
+  DenseFeedForward feed_forward;
+  feed_forward.intermediate_size = static_cast<int32_t>(inner);
+  feed_forward.activation = activation;
+  feed_forward.bias = true;
+  feed_forward.gated = false;
+  layer.feed_forward = feed_forward;
   encoder.layers.assign(static_cast<size_t>(layers), layer);
   set_encoder_layers(encoder, /*norm_bias=*/true);
   encoder.max_position_embeddings = spec.num_positions;

@@ -13,8 +13,8 @@ namespace headrace {
 // One checkpoint being read: its tensors, and the weights made of them so far.
 class QuantizedModules {
  public:
-  explicit QuantizedModules(std::shared_ptr<const TensorFile> file)
-      : file(std::move(file)), whole(std::make_shared<WholeTensors>()) {}
+  explicit QuantizedModules(std::shared_ptr<const TensorFile> checkpoint)
+      : file(std::move(checkpoint)), whole(std::make_shared<WholeTensors>()) {}
 
   // Names of modules that have a tensor NAME + suffix, in the file's order.
   std::vector<std::string> with(std::string_view suffix) const;
