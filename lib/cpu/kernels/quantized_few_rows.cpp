@@ -77,7 +77,9 @@ void ascending(const QuantizedTask& task, const Scratch& scratch) {
 
 template <RecordFormat F, int R>
 void ascending(const QuantizedTask& task, const Scratch& scratch) {
-  if (task.fetch_in_steps) return ascending<F, R, Fetch::kInSteps>(task, scratch);
+  if constexpr (kLanes >= 8) {  // processors without such vectors are slower than memory anyway
+    if (task.fetch_in_steps) return ascending<F, R, Fetch::kInSteps>(task, scratch);
+  }
   ascending<F, R, Fetch::kFar>(task, scratch);
 }
 
