@@ -120,10 +120,10 @@ void call(Input& in, World& world) {
     }
     case 7: {
       const std::vector<int32_t> tokens = in.tokens();
-      headrace_request_add_tokens(world.requests.get(in), tokens.data(), tokens.size(), error);
+      headrace_request_add_tokens(world.requests.get(in), tokens.data(), tokens.size(), nullptr);
       const float pixels[] = {0.0f, 1.0f};
       const uint8_t rgb[12] = {};
-      headrace_request_add_image(world.requests.get(in), rgb, in.byte() % 13, in.byte(), in.byte(), error);
+      headrace_request_add_image(world.requests.get(in), rgb, in.byte() % 13, in.byte(), in.byte(), nullptr);
       headrace_request_add_image_pixels(world.requests.get(in), pixels, in.byte() % 3, in.byte(), in.byte(), error);
       return;
     }
