@@ -42,6 +42,24 @@ void chunk_rows(const QuantizedTask& task, const Scratch& scratch, const uint8_t
   }
 }
 
+// A few blocks' outlier terms, from their codes and scales. Not inlined: it holds a tile for every number of rows, and few
+// blocks have any.
+template <RecordFormat F, int V>
+__attribute__((noinline)) void add_outliers(const QuantizedTask& task, const uint8_t* records, const float* scales,
+                                            const float* minima, int64_t block, int64_t blocks, int shift, float* out) {
+  const TileWeights<PackedGroups<F, Fetch::kNot>> weights = {{records}, scales, minima};
+  outlier_blocks<V, PackedFormat<F>::kScale, code_kind<F>()>(task, weights, block, blocks, shift, out);
+}
+
+template <RecordFormat F, int V>
+HEADRACE_INLINE void outliers(const QuantizedTask& task, const uint8_t* records, const float* scales,
+                              const float* minima, int64_t block, int64_t blocks, int shift, float* out) {
+  const int32_t* starts = task.outliers.starts + task.first_row / kOutlierGroupRows * (task.blocks + 1);
+  if (starts[block] < starts[block + blocks]) {
+    add_outliers<F, V>(task, records, scales, minima, block, blocks, shift, out);
+  }
+}
+
 // R rows, of a tile, take the weights as they come, record by record and strip by strip: memory is the limit of one or two,
 // and the processor's own prefetching follows only reads that ascend.
 template <RecordFormat F, int R, Fetch kFetch>
@@ -68,7 +86,8 @@ void ascending(const QuantizedTask& task, const Scratch& scratch) {
         if (task.second.bytes) {
           tile<V, R, K, C>(weights, Format::kRecordBlocks, task.second.bytes + at, shift, {scratch.second + column});
         } else {
-          outlier_blocks<V, K, C>(task, weights, block, Format::kRecordBlocks, shift, scratch.second + column);
+          outliers<F, V>(task, record + 4 * lane, scales, minima, block, Format::kRecordBlocks, shift,
+                         scratch.second + column);
         }
       }
     }
@@ -114,10 +133,8 @@ void by_chunks(const QuantizedTask& task, const Scratch& scratch) {
       for (int64_t lane = 0; lane < kTaskColumns; lane += V * kLanes) {
         const UnpackedStrip* strip = scratch.strips + lane / kStripRows;
         const int64_t inner = lane % kStripRows;
-        const PackedGroups<F, Fetch::kNot> groups = {records + lane / kStripRows * Format::kRecordBytes + 4 * inner};
-        const TileWeights<PackedGroups<F, Fetch::kNot>> weights = {groups, strip->scales + inner,
-                                                                   strip->minima + inner};
-        outlier_blocks<V, K, code_kind<F>()>(task, weights, block, blocks, shift, scratch.second + lane);
+        outliers<F, V>(task, records + lane / kStripRows * Format::kRecordBytes + 4 * inner, strip->scales + inner,
+                       strip->minima + inner, block, blocks, shift, scratch.second + lane);
       }
     }
     records += blocks / Format::kRecordBlocks * kPairBytes;
