@@ -66,7 +66,7 @@ std::string_view why_not(std::string_view name) {
     return "adapters of a matrix that is multiplied head by head are not built";
   }
   if (name.find("router") != std::string_view::npos) return "adapters of routers are not built";
-  return "adapters of recurrent layers are not built";
+  return "adapters of this kind of block are not built";
 }
 
 // The tensor's rows that the weight consists of; empty where it is stored otherwise than row by row.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <span>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -39,9 +39,7 @@ struct Donor {
 
 Result<HeldJson<json>> read_json(const std::string& path) {
   HEADRACE_ASSIGN_OR_RETURN(const auto bytes, open_path(path));
-  if (bytes->size() > kMostBytes) return malformed("", "{} bytes are too many for a graft", bytes->size());
-  std::string text(static_cast<size_t>(bytes->size()), '\0');
-  HEADRACE_RETURN_IF_ERROR(bytes->read(0, std::as_writable_bytes(std::span(text))));
+  HEADRACE_ASSIGN_OR_RETURN(const std::string text, read_all(*bytes, kMostBytes));
   return parse_json(text, fs::path(path).filename().string());
 }
 
@@ -206,7 +204,9 @@ class Graft {
 
   Status replace(const Replacement& replacement, const Donor& donor) {
     HEADRACE_RETURN_IF_ERROR(check_fits(header_.spec, donor.spec));
-    const std::string prefix = fmt::format("{}:", replacement.from);
+    // Another config makes another view of the same file.
+    const std::string prefix =
+        replacement.config == nullptr ? replacement.from + ":" : replacement.from + replacement.place + ":";
     bool known = false;
     for (const JoinedFile::Part& part : parts_) known = known || part.prefix == prefix;
     if (!known) parts_.push_back({prefix, donor.file});
@@ -291,14 +291,23 @@ Result<ModelHeader> compose(const std::string& path, bool use_mmap) {
   source.use_mmap = use_mmap;
   HEADRACE_ASSIGN_OR_RETURN(ModelHeader header, ModelHeader::read(source));
   Graft graft(std::move(header));
+  std::map<std::string, Donor> donors;  // by path, as their own config describes them
   if (reader.has("replace") && !file["replace"].is_array()) return malformed("/replace", "not a list");
   for (size_t i = 0; reader.has("replace") && i < file["replace"].size(); ++i) {
     HEADRACE_ASSIGN_OR_RETURN(const Replacement replacement,
                               read_replacement(file["replace"][i], fmt::format("/replace/{}", i)));
-    const std::string donor_path = (folder / replacement.from).string();
-    auto donor = open_donor(donor_path, base_path, replacement, use_mmap);
-    const Status status = donor.ok() ? graft.replace(replacement, *donor) : donor.status();
-    if (!status.ok()) return status.within(replacement.from).within(replacement.place);
+    const auto replace = [&]() -> Status {
+      auto known = donors.find(replacement.from);
+      if (known != donors.end() && replacement.config == nullptr) return graft.replace(replacement, known->second);
+      const std::string donor_path = (folder / replacement.from).string();
+      HEADRACE_ASSIGN_OR_RETURN(Donor donor, open_donor(donor_path, base_path, replacement, use_mmap));
+      HEADRACE_RETURN_IF_ERROR(graft.replace(replacement, donor));
+      if (replacement.config == nullptr) donors.emplace(replacement.from, std::move(donor));
+      return {};
+    };
+    if (const Status status = replace(); !status.ok()) {
+      return status.within(replacement.from).within(replacement.place);
+    }
   }
   return graft.take();
 }

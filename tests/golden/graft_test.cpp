@@ -160,6 +160,18 @@ TEST_CASE("a donor needs no more than what is taken from it") {
                 "/replace/0: part.safetensors: model.layers.1.self_attn.o_proj.weight");
 }
 
+TEST_CASE("a donor may be read under several configs") {
+  const Workshop workshop;
+  nlohmann::json narrow = replacement("attention", kLlama, {0});
+  narrow["config"]["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 500.0}};
+  const std::string path = workshop.graft({replacement("attention", kLlama, {1}), narrow});
+  const ModelHeader header = read_header(source_at(path));
+  const auto rope = [&](size_t layer) { return std::get<GqaAttention>(header.spec.layers[layer].attention).rope; };
+  CHECK(rope(0).theta == 500.0);
+  CHECK(rope(1).theta != 500.0);
+  check_cuts(path, Golden(kLlama).ids("p40.input_ids"));
+}
+
 TEST_CASE("a graft of a model with itself is that model") {
   const Workshop workshop;
   const std::vector<int32_t> ids = Golden(kLlama).ids("p40.input_ids");

@@ -225,12 +225,25 @@ TEST_CASE("parts that do not go together are refused by name") {
         p["m.weight_zero_point"] = part<uint32_t>("I32", {5, 2}, 0);
       },
       kMalformed, "m.weight_zero_point");
+  packed(
+      [](Parts& p) {
+        p["m.weight_zero_point"] = part<int8_t>("I8", {32, 2}, -9);
+      },
+      kMalformed, "m.weight_zero_point");
+  packed(
+      [](Parts& p) {
+        p["m.weight_g_idx"] = part<int32_t>("I32", {64}, 0);
+        p["m.weight_scale"] = part<uint16_t>("BF16", {32, 65}, 0x3f80);
+        p["m.weight_zero_point"] = part<uint32_t>("I32", {4, 65}, 0x88888888);
+      },
+      kMalformed, "m.weight_scale");
 
   const auto nvfp4 = [](auto change, StatusCode code, const std::string& place) {
     check_refused(with(nvfp4_parts(), change), nvfp4_config(), code, place);
   };
   nvfp4([](Parts& p) { p.erase("m.weight_scale_2"); }, kNotFound, "m.weight_scale_2");
   nvfp4([](Parts& p) { p["m.weight_scale_2"] = part<float>("F32", {}, -1.0f); }, kMalformed, "m.weight_scale_2");
+  nvfp4([](Parts& p) { p["m.weight_scale_2"] = part<float>("F32", {}, 3e38f); }, kMalformed, "m.weight_scale_2");
   nvfp4([](Parts& p) { p["m.weight_scale"].bytes[3] = '\x80'; }, kMalformed, "m.weight_scale");
   nvfp4([](Parts& p) { p["m.weight"] = part<uint8_t>("U8", {16, 16}, 0); }, kUnsupported, "m.weight");
 }

@@ -1,8 +1,10 @@
 // bitsandbytes: int8 with a scale for each row, and NF4 with scales of blocks, which may be quantized themselves. Source:
 // PyPI's bitsandbytes 0.50.2, functional.py (QuantState, int8_vectorwise_dequant, dequantize_4bit).
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
+#include <limits>
 
 #include "formats/json.h"
 #include "formats/text_quote.h"
@@ -69,6 +71,9 @@ Result<std::vector<float>> read_nested(const QuantizedModules& modules, const st
   HEADRACE_ASSIGN_OR_RETURN(const int64_t block, state.integer("nested_blocksize", 1, 1 << 24));
   if (!state.has("nested_offset")) return malformed(state.place_of("nested_offset"), "missing");
   HEADRACE_ASSIGN_OR_RETURN(const double offset, state.number_or("nested_offset", 0));
+  if (!(std::abs(offset) <= std::numeric_limits<float>::max())) {
+    return malformed(state.place_of("nested_offset"), "{} is no float32", offset);
+  }
   const uint64_t count = *num_elements(codes.shape), size = static_cast<uint64_t>(block);
   HEADRACE_RETURN_IF_ERROR(expect_shape(*scales_entry, {(count + size - 1) / size}));
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<float> table, read_floats(*modules.file, *table_entry));
@@ -78,6 +83,7 @@ Result<std::vector<float>> read_nested(const QuantizedModules& modules, const st
   for (size_t i = 0; i < out.size(); ++i) {
     const float product = table[stored[i]] * scales[i / size];
     out[i] = product + static_cast<float>(offset);
+    if (!std::isfinite(out[i])) return malformed(quote_name(codes.name), "scale {} is not finite", i);
   }
   return out;
 }

@@ -1,7 +1,8 @@
 #include "model/quantization/derived_file.h"
 
-#include <algorithm>
 #include <cstring>
+#include <new>
+#include <stdexcept>
 #include <unordered_set>
 
 #include "formats/text_quote.h"
@@ -46,9 +47,19 @@ Status DerivedFile::read(const TensorEntry& entry, uint64_t byte_offset, std::sp
                             byte_offset, entry.bytes);
   }
   if (dst.empty()) return {};
-  const uint64_t row = *row_bytes(entry.dtype, entry.shape.back());  // checked by create
+  try {
+    return read_derived(*found->second, byte_offset, dst);
+  } catch (const std::bad_alloc&) {  // on a worker's thread, where nothing may be thrown
+    return out_of_memory(quote_name(entry.name), "not enough memory to read its parts");
+  } catch (const std::length_error&) {
+    return out_of_memory(quote_name(entry.name), "its parts do not fit into memory");
+  }
+}
+
+Status DerivedFile::read_derived(const DerivedTensor& tensor, uint64_t byte_offset, std::span<std::byte> dst) {
+  const uint64_t row = *row_bytes(tensor.entry.dtype, tensor.entry.shape.back());  // checked by create
   const uint64_t first = byte_offset / row, end = (byte_offset + dst.size() + row - 1) / row;
-  const DerivedRows& rows = *found->second->rows;
+  const DerivedRows& rows = *tensor.rows;
   if (byte_offset % row == 0 && dst.size() % row == 0) return rows.read(first, end - first, dst.data());
   std::vector<std::byte> whole((end - first) * row);
   HEADRACE_RETURN_IF_ERROR(rows.read(first, end - first, whole.data()));

@@ -37,6 +37,8 @@ class DerivedFile final : public TensorFile {
 
  private:
   DerivedFile() = default;
+  // A range of the tensor. May throw what allocations throw.
+  static Status read_derived(const DerivedTensor& tensor, uint64_t byte_offset, std::span<std::byte> dst);
 
   std::shared_ptr<const TensorFile> file_;
   std::vector<DerivedTensor> derived_;

@@ -1,10 +1,11 @@
 #include "model/quantization/float_rows.h"
 
-#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "formats/text_quote.h"
 #include "tensor/block_formats.h"
+#include "tensor/half.h"
 
 namespace headrace {
 namespace {
@@ -160,6 +161,10 @@ Status add_nvfp4(QuantizedModules& modules, const std::string& module, const Ten
   }
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<float> factor, read_floats(*modules.file, global));
   if (!(factor[0] > 0.0f)) return malformed(quote_name(global.name), "{} is no scale", factor[0]);
+  constexpr uint8_t kLargestScale = 0x7e;  // of UE4M3: 448
+  if (!std::isfinite(scaled_ue4m3(kLargestScale, divides ? -factor[0] : factor[0]))) {
+    return malformed(quote_name(global.name), "{} makes scales that are not finite", factor[0]);
+  }
   modules.add(module, DType::kNVFP4_G64, {rows, cols}, suffixes,
               std::make_unique<Nvfp4Rows>(modules, codes, scales, divides ? -factor[0] : factor[0]));
   return {};

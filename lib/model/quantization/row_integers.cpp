@@ -55,7 +55,12 @@ class IntegerRows final : public DerivedRows {
     if (!w_.packed_zeros) {
       HEADRACE_ASSIGN_OR_RETURN(const auto zeros,
                                 read_elements<int8_t>(*file_, *w_.zeros, one_scale_ ? 0 : row * w_.groups, out.size()));
-      for (size_t g = 0; g < out.size(); ++g) out[g] += zeros[g];
+      for (size_t g = 0; g < out.size(); ++g) {
+        out[g] += zeros[g];
+        if (w_.bits == 4 && (out[g] < 0 || out[g] > 15)) {
+          return malformed(quote_name(w_.zeros->name), "{} is no zero point of 4 bits", zeros[g]);
+        }
+      }
       return {};
     }
     const uint64_t per_word = 32 / static_cast<uint64_t>(w_.bits);
@@ -80,6 +85,9 @@ Status add_rows(QuantizedModules& modules, const std::string& module, const RowI
                 std::initializer_list<std::string_view> suffixes) {
   const auto bits = static_cast<uint64_t>(w.bits);
   HEADRACE_RETURN_IF_ERROR(expect_shape(*w.codes, {w.rows, w.packed ? w.cols * bits / 32 : w.cols}));
+  if (w.groups == 0 || w.groups > w.cols) {
+    return malformed(quote_name(w.scales->name), "{} groups of {} columns", w.groups, w.cols);
+  }
   const uint64_t scales = IntegerRows::scales_of(w);
   if (scales != w.rows * w.groups && !(scales == 1 && w.groups == 1)) {
     return malformed(quote_name(w.scales->name), "shape [{}], expected [{}, {}]", fmt::join(w.scales->shape, ", "),
