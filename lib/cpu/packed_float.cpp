@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <new>
 #include <vector>
 
 #include "base/checked.h"
 #include "cpu/aligned_buffer.h"
+#include "cpu/pack_runs.h"
 #include "tensor/dequantize.h"
 #include "tensor/half.h"
 
@@ -170,16 +170,6 @@ void interleave(const Element* src, int64_t lanes, int64_t cols, Element* dst) {
   }
 }
 
-// Whole rows of `order.size()` elements.
-void put_in_order(std::vector<float>& rows, const std::vector<int32_t>& order) {
-  const size_t cols = order.size();
-  std::vector<float> stored(cols);
-  for (size_t row = 0; row < rows.size(); row += cols) {
-    std::copy_n(rows.begin() + static_cast<int64_t>(row), cols, stored.begin());
-    for (size_t j = 0; j < cols; ++j) rows[row + static_cast<size_t>(order[j])] = stored[j];
-  }
-}
-
 }  // namespace
 
 Result<std::unique_ptr<CpuPackedWeight>> pack_float(const WeightSource& source, ThreadPool& pool) {
@@ -220,47 +210,35 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_float(const WeightSource& source, 
     return malformed(source.name, "{} packed bytes are not the {} of its shape", source.packed.size(), *total);
   }
   HEADRACE_ASSIGN_OR_RETURN(AlignedBuffer data, AlignedBuffer::allocate(*total, source.name));
-
-  struct Strip {
-    std::vector<std::byte> file;
-    std::vector<float> decoded;
-  };
-  std::vector<Strip> strips(static_cast<size_t>(pool.num_threads()));
-  try {
-    for (Strip& strip : strips) {
-      strip.file.resize(*file_row * kPanel);
-      if (decode) strip.decoded.resize(static_cast<size_t>(source.cols) * kPanel);
+  std::vector<std::vector<float>> decoded, stored;  // of each thread
+  if (decode) {
+    const auto threads = static_cast<size_t>(pool.num_threads()), cols = static_cast<size_t>(source.cols);
+    try {
+      decoded.assign(threads, std::vector<float>(cols * kPanel));
+      if (source.column_order != nullptr) stored.assign(threads, std::vector<float>(cols));
+    } catch (const std::bad_alloc&) {
+      return out_of_memory(source.name, "strips of {} rows could not be allocated", kPanel);
     }
-  } catch (const std::bad_alloc&) {
-    return out_of_memory(source.name, "strips of {} rows could not be allocated", kPanel);
   }
-  std::mutex mutex;
-  Status failure;
-  pool.run(static_cast<int64_t>(panels), [&](int64_t panel, int thread) {
-    Strip& strip = strips[static_cast<size_t>(thread)];
-    const int64_t lanes = std::min<int64_t>(kPanel, source.rows - panel * kPanel);
-    const uint64_t offset = static_cast<uint64_t>(panel) * kPanel * *file_row;
-    Status status = source.read(offset, std::span(strip.file.data(), static_cast<size_t>(lanes) * *file_row));
-    if (status.ok() && decode) {
-      status = dequantize_row(source.dtype, strip.file.data(), strip.decoded.data(), lanes * source.cols);
-      if (source.column_order != nullptr) put_in_order(strip.decoded, *source.column_order);
-    }
-    if (!status.ok()) {
-      std::lock_guard lock(mutex);
-      if (failure.ok()) failure = status.within(source.name);
-      return;
-    }
+  const auto pack = [&](int64_t panel, const std::byte* rows, int64_t lanes, int thread) -> Status {
     std::byte* out = data.data() + static_cast<uint64_t>(panel) * *panel_bytes;
-    if (decode) {
-      interleave(strip.decoded.data(), lanes, source.cols, reinterpret_cast<float*>(out));
-    } else if (element == 4) {
-      interleave(reinterpret_cast<const float*>(strip.file.data()), lanes, source.cols, reinterpret_cast<float*>(out));
+    if (!decode && element == 4) {
+      interleave(reinterpret_cast<const float*>(rows), lanes, source.cols, reinterpret_cast<float*>(out));
+    } else if (!decode) {
+      interleave(reinterpret_cast<const uint16_t*>(rows), lanes, source.cols, reinterpret_cast<uint16_t*>(out));
     } else {
-      interleave(reinterpret_cast<const uint16_t*>(strip.file.data()), lanes, source.cols,
-                 reinterpret_cast<uint16_t*>(out));
+      float* const values = decoded[static_cast<size_t>(thread)].data();
+      HEADRACE_RETURN_IF_ERROR(dequantize_row(source.dtype, rows, values, lanes * source.cols));
+      for (int64_t lane = 0; lane < lanes && source.column_order != nullptr; ++lane) {
+        std::vector<float>& row = stored[static_cast<size_t>(thread)];
+        std::copy_n(values + lane * source.cols, row.size(), row.begin());
+        put_in_order(*source.column_order, row.data(), values + lane * source.cols);
+      }
+      interleave(values, lanes, source.cols, reinterpret_cast<float*>(out));
     }
-  });
-  if (!failure.ok()) return failure;
+    return {};
+  };
+  HEADRACE_RETURN_IF_ERROR(pack_runs(source, static_cast<int64_t>(panels), kPanel, *file_row, pool, pack));
   return weight(std::move(data).share());
 }
 

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <limits>
-#include <mutex>
 #include <vector>
 
 #include "base/checked.h"
 #include "base/cpu_identity.h"
 #include "cpu/aligned_buffer.h"
+#include "cpu/pack_runs.h"
 #include "cpu/packed_quantized_layout.h"
+#include "tensor/column_order.h"
 #include "tensor/dequantize.h"
 
 namespace headrace {
@@ -53,7 +54,7 @@ class PackedQuantized final : public CpuPackedWeight {
     if (order_ == nullptr) return decode_stored(row, out);
     std::vector<float> stored(static_cast<size_t>(cols_));
     decode_stored(row, stored.data());
-    for (size_t j = 0; j < stored.size(); ++j) out[(*order_)[j]] = stored[j];
+    put_in_order(*order_, stored.data(), out);
   }
 
   int64_t num_tasks(const LinearInput& input, int num_threads, const KernelTable& kernels) const override {
@@ -224,35 +225,18 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_quantized(const WeightSource& sour
     return malformed(source.name, "{} packed bytes are not the {} of its shape", source.packed.size(), *total);
   }
   HEADRACE_ASSIGN_OR_RETURN(AlignedBuffer data, AlignedBuffer::allocate(*total, source.name));
-
-  std::vector<AlignedBuffer> files;
-  for (int thread = 0; thread < pool.num_threads(); ++thread) {
-    HEADRACE_ASSIGN_OR_RETURN(AlignedBuffer file, AlignedBuffer::allocate(*strip_bytes, source.name));
-    files.push_back(std::move(file));
-  }
-  std::mutex mutex;
-  Status failure;
   const int64_t records = static_cast<int64_t>(*strip_bytes) / layout->record_bytes;
-  pool.run(static_cast<int64_t>(kTaskStrips * pairs), [&](int64_t strip, int thread) {
-    const AlignedBuffer& file = files[static_cast<size_t>(thread)];
-    const int64_t rows = std::clamp<int64_t>(source.rows - strip * kStripRows, 0, kStripRows);
-    Status status;
-    if (rows > 0) {
-      status = source.read(static_cast<uint64_t>(strip) * *strip_bytes,
-                           std::span(file.data(), static_cast<size_t>(rows) * *file_row));
-    }
-    if (!status.ok()) {
-      std::lock_guard lock(mutex);
-      if (failure.ok()) failure = status.within(source.name);
-      return;
-    }
-    uint8_t* pair = data.as<uint8_t>() + static_cast<uint64_t>(strip / kTaskStrips) * kTaskStrips * *strip_bytes;
-    for (int64_t record = 0; record < records; ++record) {
-      pack_record(*layout, file.as<uint8_t>() + record * layout->file_block_bytes, static_cast<int64_t>(*file_row),
-                  rows, pair + (record * kTaskStrips + strip % kTaskStrips) * layout->record_bytes);
-    }
-  });
-  if (!failure.ok()) return failure;
+  HEADRACE_RETURN_IF_ERROR(pack_runs(
+      source, static_cast<int64_t>(kTaskStrips * pairs), kStripRows, *file_row, pool,
+      [&](int64_t strip, const std::byte* rows, int64_t count, int) {
+        uint8_t* pair = data.as<uint8_t>() + static_cast<uint64_t>(strip / kTaskStrips) * kTaskStrips * *strip_bytes;
+        for (int64_t record = 0; record < records; ++record) {
+          pack_record(*layout, reinterpret_cast<const uint8_t*>(rows) + record * layout->file_block_bytes,
+                      static_cast<int64_t>(*file_row), count,
+                      pair + (record * kTaskStrips + strip % kTaskStrips) * layout->record_bytes);
+        }
+        return Status();
+      }));
   return weight(std::move(data).share());
 }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
 #include "base/checked.h"
 #include "cpu/aligned_buffer.h"
+#include "cpu/pack_runs.h"
 #include "tensor/dequantize.h"
 
 namespace headrace {
@@ -143,37 +143,24 @@ Result<std::unique_ptr<CpuPackedWeight>> pack_scaled_float(const WeightSource& s
     return malformed(source.name, "{} packed bytes are not the {} of its shape", source.packed.size(), *total);
   }
   HEADRACE_ASSIGN_OR_RETURN(AlignedBuffer data, AlignedBuffer::allocate(*total, source.name));
-  std::vector<AlignedBuffer> files;
-  for (int thread = 0; thread < pool.num_threads(); ++thread) {
-    HEADRACE_ASSIGN_OR_RETURN(AlignedBuffer file, AlignedBuffer::allocate(*panel_bytes, source.name));
-    files.push_back(std::move(file));
-  }
-  std::mutex mutex;
-  Status failure;
   const int64_t row_size = static_cast<int64_t>(*file_row), block_bytes = dtype_info(source.dtype).block_bytes;
-  pool.run(static_cast<int64_t>(panels), [&](int64_t panel, int thread) {
-    uint8_t* const file = files[static_cast<size_t>(thread)].as<uint8_t>();
-    const int64_t lanes = std::min<int64_t>(kPanel, source.rows - panel * kPanel);
-    const Status status =
-        source.read(static_cast<uint64_t>(panel) * *panel_bytes,
-                    std::span(reinterpret_cast<std::byte*>(file), static_cast<size_t>(lanes * row_size)));
-    if (!status.ok()) {
-      std::lock_guard lock(mutex);
-      if (failure.ok()) failure = status.within(source.name);
-      return;
-    }
-    uint8_t* const out = data.as<uint8_t>() + static_cast<uint64_t>(panel) * *panel_bytes;
-    std::memset(out, 0, *panel_bytes);
-    for (int64_t lane = 0; lane < lanes; ++lane) {
-      for (int64_t at = 0; at < row_size; at += block_bytes) {
-        const uint8_t* block = file + lane * row_size + at;
-        uint8_t* record = out + at * kPanel;
-        std::memcpy(record + lane * kScaleBytes, block, kScaleBytes);
-        for (int64_t i = kScaleBytes; i < block_bytes; ++i) record[i * kPanel + lane] = block[i];
-      }
-    }
-  });
-  if (!failure.ok()) return failure;
+  HEADRACE_RETURN_IF_ERROR(pack_runs(source, static_cast<int64_t>(panels), kPanel, *file_row, pool,
+                                     [&](int64_t panel, const std::byte* rows, int64_t lanes, int) {
+                                       uint8_t* const out =
+                                           data.as<uint8_t>() + static_cast<uint64_t>(panel) * *panel_bytes;
+                                       std::memset(out, 0, *panel_bytes);
+                                       for (int64_t lane = 0; lane < lanes; ++lane) {
+                                         for (int64_t at = 0; at < row_size; at += block_bytes) {
+                                           const uint8_t* block =
+                                               reinterpret_cast<const uint8_t*>(rows) + lane * row_size + at;
+                                           uint8_t* record = out + at * kPanel;
+                                           std::memcpy(record + lane * kScaleBytes, block, kScaleBytes);
+                                           for (int64_t i = kScaleBytes; i < block_bytes; ++i)
+                                             record[i * kPanel + lane] = block[i];
+                                         }
+                                       }
+                                       return Status();
+                                     }));
   return weight(std::move(data).share());
 }
 

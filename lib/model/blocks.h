@@ -89,6 +89,12 @@ void project_attention(const StepContext& step, const LatentAttention& spec, con
 // The first part of that: queries in the space of the keys into work.latent_q, their latents, keys stored.
 void project_latent(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights,
                     const float* input, const Batch& batch, const LayerCache& cache);
+// The last: attention of work.latent_q into work.attention, over all positions or those selected.
+void attend_latent(const StepContext& step, const LatentAttention& spec, const Batch& batch, const LayerCache& cache,
+                   const SelectedPositions& selected);
+// Rotates q [num_rows, num_heads, head_dim] and k, of the part's one head, in place and stores k and, where there is one, v.
+void rotate_and_store(const StepContext& step, const RopeSpec& rope, int32_t num_heads, float* q, float* k,
+                      const float* v, const Batch& batch, const CachePart& part);
 // The same over the positions that the layer's indexer, or that of a layer before, chose into work.selected.
 void attend(const StepContext& step, const SparseLatentAttention& spec, const SparseLatentWeights& weights,
             const float* input, const Batch& batch, const LayerCache& cache, bool with_output);

@@ -99,15 +99,6 @@ bool needs_branch(const ModelSpec& spec) {
   });
 }
 
-// The parts of a layer's cache; of a layer that keeps none of its own, those that it sees.
-std::span<const CachePart> parts_of_layer(const ModelSpec& spec, std::span<const CachePart> parts, size_t layer) {
-  const auto* attention = std::get_if<GqaAttention>(&spec.layers[layer].attention);
-  if (attention != nullptr && attention->kv_layer >= 0) layer = static_cast<size_t>(attention->kv_layer);
-  size_t first = 0;
-  for (size_t i = 0; i < layer; ++i) first += num_cache_parts(spec.layers[i]);
-  return parts.subspan(first, num_cache_parts(spec.layers[layer]));
-}
-
 std::vector<CachePart> cache_parts(KvCache& cache) {
   std::vector<CachePart> parts;
   for (const KvLayout& layout : cache.config().layers) {
@@ -138,7 +129,20 @@ std::vector<AdapterRows> adapter_rows(const Batch& batch, const std::vector<int3
 }  // namespace
 
 ForwardPass::ForwardPass(const ModelSpec& spec, const ModelWeights& weights, Backend& backend)
-    : spec_(spec), weights_(weights), backend_(backend) {}
+    : spec_(spec), weights_(weights), backend_(backend) {
+  part_starts_.push_back(0);
+  for (const LayerSpec& layer : spec.layers) part_starts_.push_back(part_starts_.back() + num_cache_parts(layer));
+  first_free_ = spec.layers.size();
+  const auto first_shallow = static_cast<size_t>(spec.deep_embeddings);
+  while (first_free_ > first_shallow && keeps_nothing(spec.layers[first_free_ - 1])) --first_free_;
+}
+
+// Of a layer that keeps none of its own, those that it sees.
+std::span<const CachePart> ForwardPass::parts_of_layer(std::span<const CachePart> parts, size_t layer) const {
+  const auto* attention = std::get_if<GqaAttention>(&spec_.layers[layer].attention);
+  if (attention != nullptr && attention->kv_layer >= 0) layer = static_cast<size_t>(attention->kv_layer);
+  return parts.subspan(part_starts_[layer], part_starts_[layer + 1] - part_starts_[layer]);
+}
 
 uint64_t ForwardPass::workspace_bytes(const ModelSpec& spec, int64_t num_rows) {
   return static_cast<uint64_t>(Widths(spec).total()) * static_cast<uint64_t>(num_rows) * sizeof(float);
@@ -410,15 +414,15 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
   // Past the last layer's attention only rows whose logits are wanted matter; rows are independent, so
   // leaving the others out changes no bit of them.
   const auto wanted = static_cast<int64_t>(batch.logits_rows.size());
-  const bool drop_rows = i + 1 == spec_.layers.size() && wanted < batch.num_tokens() && !observer_;
-  const bool stop_here = drop_rows && wanted == 0;
+  const bool last_rows_only = i + 1 == spec_.layers.size() && wanted < batch.num_tokens() && !observer_;
+  const bool stop_here = last_rows_only && wanted == 0;
   if (altup != nullptr) predict_streams(step, *altup, weights.altup, batch.num_tokens());
   float* const inputs = spec_.per_layer_inputs ? work_.per_layer.data() + static_cast<int64_t>(i) * batch.num_tokens() *
                                                                               spec_.per_layer_inputs->size
                                                : nullptr;
   attend(step, layer, weights, batch, cache, !stop_here);
   if (stop_here) return false;
-  if (drop_rows) {
+  if (last_rows_only) {
     keep_rows(batch.logits_rows, work_.x.data(), spec_.hidden_size);
     if (altup != nullptr) {
       for (int32_t s = 0; s < altup->num_streams; ++s) {
@@ -491,18 +495,15 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
 
   const std::vector<CachePart> parts = cache_parts(cache);
   int64_t state_offset = 0;
-  size_t first_free = spec_.layers.size();  // it and all layers behind it store nothing
-  const auto first_shallow = static_cast<size_t>(spec_.deep_embeddings);
-  while (first_free > first_shallow && keeps_nothing(spec_.layers[first_free - 1])) --first_free;
   Batch kept;
   const Batch* rows = &batch;
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
-    if (i == first_free && num_wanted < batch.num_tokens() && !observer_) {
+    if (i == first_free_ && num_wanted < batch.num_tokens() && !observer_) {
       if (num_wanted == 0) return {};
       kept = drop_rows(step, batch);
       rows = &kept;
     }
-    const LayerCache layer_cache{parts_of_layer(spec_, parts, i), state_offset};
+    const LayerCache layer_cache{parts_of_layer(parts, i), state_offset};
     state_offset += static_cast<int64_t>(state_floats(spec_.layers[i]));
     if (!run_layer(step, i, *rows, layer_cache)) return {};
   }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kv/kv_cache.h"
@@ -47,6 +48,7 @@ struct ForwardWorkspace {
 
 struct LayerCache;
 struct StepContext;
+struct CachePart;
 
 // Thread rule: one run at a time. Keeps references to spec, weights and backend, which must outlive it and
 // stay.
@@ -86,6 +88,7 @@ class ForwardPass {
   Batch drop_rows(StepContext& step, const Batch& batch);
   bool run_layer(StepContext& step, size_t i, const Batch& batch, const LayerCache& cache);
   void finish_layer(const StepContext& step, size_t layer, const float* inputs);
+  std::span<const CachePart> parts_of_layer(std::span<const CachePart> parts, size_t layer) const;
   Status grow_adapted(const std::vector<AdapterRows>& adapters, int64_t num_rows);
   void keep_rows(const std::vector<int32_t>& rows, float* values, int64_t width) const;
 
@@ -94,6 +97,8 @@ class ForwardPass {
   Backend& backend_;
   ForwardWorkspace work_;
   int64_t capacity_ = 0;
+  std::vector<size_t> part_starts_;  // of each layer's parts of the cache, and of those behind the last
+  size_t first_free_ = 0;            // it and all layers behind it store nothing, and want nothing of the batch
   LayerObserver observer_;
 };
 

@@ -77,39 +77,45 @@ void absorb_queries(const StepContext& step, const LatentAttention& spec, const 
   step.backend.head_linear(params);
 }
 
-void rotate_and_store(const StepContext& step, const LatentAttention& spec, const Batch& batch,
-                      const LayerCache& cache) {
+}  // namespace
+
+void rotate_and_store(const StepContext& step, const RopeSpec& rope, int32_t num_heads, float* q, float* k,
+                      const float* v, const Batch& batch, const CachePart& part) {
   RopeStoreParams params;
-  params.q = step.work.latent_q.data();
-  params.k = step.work.k.data();
-  params.v = step.work.k.data();
+  params.q = q;
+  params.k = k;
+  params.v = v;
   params.num_tokens = step.num_rows;
-  params.num_heads = spec.num_heads;
+  params.num_heads = num_heads;
   params.positions = batch.positions.data();
-  params.inv_freq = spec.rope.inv_freq.data();
-  params.rotary_dim = spec.rope.rotary_dim;
-  params.interleaved = spec.rope.interleaved;
-  params.attention_factor = spec.rope.attention_factor;
-  params.layout = cache.layout();
-  params.cache = cache.blocks();
+  params.inv_freq = rope.inv_freq.data();
+  params.rotary_dim = rope.rotary_dim;
+  params.interleaved = rope.interleaved;
+  params.attention_factor = rope.attention_factor;
+  params.layout = part.layout;
+  params.cache = part.blocks;
   params.slots = batch.slots.data();
   step.backend.rope_and_store_kv(params);
 }
-
-}  // namespace
 
 void project_latent(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights,
                     const float* input, const Batch& batch, const LayerCache& cache) {
   project_queries(step, spec, weights, input);
   project_latents(step, spec, weights, input);
   absorb_queries(step, spec, weights);
-  rotate_and_store(step, spec, batch, cache);
+  ForwardWorkspace& work = step.work;
+  rotate_and_store(step, spec.rope, spec.num_heads, work.latent_q.data(), work.k.data(), work.k.data(), batch,
+                   cache.parts[0]);
 }
 
 void attend(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights, const float* input,
             const Batch& batch, const LayerCache& cache, bool with_output) {
   project_latent(step, spec, weights, input, batch, cache);
-  if (!with_output) return;
+  if (with_output) attend_latent(step, spec, batch, cache, {});
+}
+
+void attend_latent(const StepContext& step, const LatentAttention& spec, const Batch& batch, const LayerCache& cache,
+                   const SelectedPositions& selected) {
   PagedAttentionParams params;
   params.q = step.work.latent_q.data();
   params.out = step.work.attention.data();
@@ -121,6 +127,7 @@ void attend(const StepContext& step, const LatentAttention& spec, const LatentWe
   params.layout = cache.layout();
   params.cache = cache.blocks();
   params.scale = spec.scale;
+  params.selected = selected;
   step.backend.paged_attention(params);
 }
 

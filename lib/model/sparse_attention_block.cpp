@@ -31,23 +31,6 @@ void project_indexer(const StepContext& step, const Indexer& spec, const SparseL
   step.backend.scale(scale);
 }
 
-void rotate_and_store(const StepContext& step, const Indexer& spec, const Batch& batch, const CachePart& part) {
-  RopeStoreParams params;
-  params.q = step.work.index_q.data();
-  params.k = step.work.index_k.data();
-  params.num_tokens = step.num_rows;
-  params.num_heads = spec.num_heads;
-  params.positions = batch.positions.data();
-  params.inv_freq = spec.rope.inv_freq.data();
-  params.rotary_dim = spec.rope.rotary_dim;
-  params.interleaved = spec.rope.interleaved;
-  params.attention_factor = spec.rope.attention_factor;
-  params.layout = part.layout;
-  params.cache = part.blocks;
-  params.slots = batch.slots.data();
-  step.backend.rope_and_store_kv(params);
-}
-
 // work.selected and work.num_selected of every row.
 void select(const StepContext& step, const Indexer& spec, int32_t top_k, const Batch& batch, const CachePart& part) {
   SelectPositionsParams params;
@@ -73,24 +56,13 @@ void attend(const StepContext& step, const SparseLatentAttention& spec, const Sp
   project_latent(step, spec.latent, weights.latent, input, batch, cache);
   if (spec.indexer) {
     project_indexer(step, *spec.indexer, spec, weights.indexer, input);
-    rotate_and_store(step, *spec.indexer, batch, cache.parts[1]);
+    rotate_and_store(step, spec.indexer->rope, spec.indexer->num_heads, step.work.index_q.data(),
+                     step.work.index_k.data(), nullptr, batch, cache.parts[1]);
   }
   if (!with_output) return;
   if (spec.indexer) select(step, *spec.indexer, spec.top_k, batch, cache.parts[1]);
-
-  PagedAttentionParams params;
-  params.q = step.work.latent_q.data();
-  params.out = step.work.attention.data();
-  params.num_heads = spec.latent.num_heads;
-  params.num_seqs = batch.num_seqs();
-  params.query_start = batch.query_start.data();
-  params.block_tables = batch.block_tables.data();
-  params.positions = batch.positions.data();
-  params.layout = cache.layout();
-  params.cache = cache.blocks();
-  params.scale = spec.latent.scale;
-  params.selected = {step.work.selected.data(), step.work.num_selected.data(), spec.top_k};
-  step.backend.paged_attention(params);
+  attend_latent(step, spec.latent, batch, cache,
+                {step.work.selected.data(), step.work.num_selected.data(), spec.top_k});
 }
 
 }  // namespace headrace

@@ -9,6 +9,7 @@
 #include "model/packed_cache.h"
 #include "model/vision_weights.h"
 #include "model/weight_layout.h"
+#include "tensor/column_order.h"
 #include "tensor/dequantize.h"
 
 namespace headrace {
@@ -179,7 +180,7 @@ class Loader {
           dequantize_row(tensor.dtype, bytes.data() + row * row_size, values, static_cast<int64_t>(width)));
       if (tensor.column_order == nullptr) continue;
       std::copy_n(values, width, stored.begin());
-      for (size_t j = 0; j < width; ++j) values[(*tensor.column_order)[j]] = stored[j];
+      put_in_order(*tensor.column_order, stored.data(), values);
     }
     out.resize(rows * cols * sizeof(float));
     for (uint64_t row = 0; row < rows; ++row) {

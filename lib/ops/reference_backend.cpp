@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "ops/backend.h"
 #include "ops/router.h"
+#include "tensor/column_order.h"
 #include "tensor/dequantize.h"
 
 namespace headrace {
@@ -29,7 +30,7 @@ class ReferenceWeight final : public PackedWeight {
     static_cast<void>(dequantize_row(dtype_, data_.data() + static_cast<size_t>(row) * size, out, cols_));
     if (order_ == nullptr) return;
     const std::vector<float> stored(out, out + cols_);
-    for (size_t j = 0; j < stored.size(); ++j) out[(*order_)[j]] = stored[j];
+    put_in_order(*order_, stored.data(), out);
   }
 
  private:

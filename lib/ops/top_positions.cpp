@@ -1,20 +1,16 @@
 #include "ops/top_positions.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <functional>
+
+#include "base/float_order.h"
 
 namespace headrace {
 namespace {
 
-// Unsigned numbers in the order of the floats.
-uint32_t ordered_bits(float score) {
-  if (std::isnan(score)) return 0;
-  const auto bits = std::bit_cast<uint32_t>(score + 0.0f);  // -0 becomes 0
-  constexpr uint32_t kSign = 0x80000000;
-  return (bits & kSign) != 0 ? ~bits : bits | kSign;
-}
+// NaN is the least.
+uint32_t ordered_bits(float score) { return std::isnan(score) ? 0 : order_key(score); }
 
 }  // namespace
 

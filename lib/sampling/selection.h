@@ -3,18 +3,13 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-namespace headrace {
+#include "base/float_order.h"
 
-// Greater floats have greater keys; both zeros have one. Not for NaN.
-inline uint32_t order_key(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
+namespace headrace {
 
 // Elements with greater keys, and of those with this key the first `ties` in index order.
 struct Cut {

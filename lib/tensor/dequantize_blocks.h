@@ -35,6 +35,8 @@ void decode_block(const BlockTQ1_0& block, float* out);
 void decode_block(const BlockTQ2_0& block, float* out);
 void decode_block(const BlockMXFP4& block, float* out);
 void decode_block(const BlockNVFP4& block, float* out);
+// Sixteen elements of NVFP4 under one scale: low halves of eight bytes, then the high ones.
+void decode_nvfp4(const uint8_t* qs, float scale, float* out);
 
 void decode_block(const BlockInt4<32>& block, float* out);
 void decode_block(const BlockInt4<128>& block, float* out);

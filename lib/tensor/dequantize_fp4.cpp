@@ -13,15 +13,16 @@ void decode_block(const BlockMXFP4& block, float* out) {
   }
 }
 
-void decode_block(const BlockNVFP4& block, float* out) {
-  for (int sub = 0; sub < 4; ++sub, out += 16) {
-    const float scale = ue4m3_to_float(block.d[sub]) * 0.5f;
-    for (int j = 0; j < 8; ++j) {
-      const uint8_t q = block.qs[8 * sub + j];
-      out[j] = scale * static_cast<float>(kFp4DoubledValues[q & 15]);
-      out[j + 8] = scale * static_cast<float>(kFp4DoubledValues[q >> 4]);
-    }
+void decode_nvfp4(const uint8_t* qs, float scale, float* out) {
+  const float half = scale * 0.5f;
+  for (int j = 0; j < 8; ++j) {
+    out[j] = half * static_cast<float>(kFp4DoubledValues[qs[j] & 15]);
+    out[j + 8] = half * static_cast<float>(kFp4DoubledValues[qs[j] >> 4]);
   }
+}
+
+void decode_block(const BlockNVFP4& block, float* out) {
+  for (int sub = 0; sub < 4; ++sub) decode_nvfp4(block.qs + 8 * sub, ue4m3_to_float(block.d[sub]), out + 16 * sub);
 }
 
 }  // namespace headrace

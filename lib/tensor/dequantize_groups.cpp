@@ -46,13 +46,8 @@ void decode_block(const BlockNf4& block, float* out) {
 }
 
 void decode_block(const BlockScaledNvfp4& block, float* out) {
-  for (int sub = 0; sub < 4; ++sub, out += 16) {
-    const float scale = scaled_ue4m3(block.d[sub], block.scale) * 0.5f;
-    for (int j = 0; j < 8; ++j) {
-      const uint8_t q = block.qs[8 * sub + j];
-      out[j] = scale * static_cast<float>(kFp4DoubledValues[q & 15]);
-      out[j + 8] = scale * static_cast<float>(kFp4DoubledValues[q >> 4]);
-    }
+  for (int sub = 0; sub < 4; ++sub) {
+    decode_nvfp4(block.qs + 8 * sub, scaled_ue4m3(block.d[sub], block.scale), out + 16 * sub);
   }
 }
 

@@ -81,8 +81,7 @@ void clamped_swish(const GatedRows& rows) {
       rows, [=](V16 g, V16 u) __attribute__((always_inline)) {
         const V16 cut_gate = select_less(high, g, high, g);
         const V16 cut_up = select_less(u, low, low, select_less(high, u, high, u));
-        const V16 swish = div(cut_gate, add(one, exp(mul(set1(-1.702f), cut_gate))));
-        return mul(swish, add(cut_up, one));
+        return mul(GeluSigmoid().apply(cut_gate), add(cut_up, one));
       });
 }
 

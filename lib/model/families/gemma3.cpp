@@ -5,6 +5,7 @@
 
 #include "model/families/config_keys.h"
 #include "model/families/dense_decoder.h"
+#include "model/families/gemma_layers.h"
 #include "model/families/tensor_names.h"
 #include "model/families/vision.h"
 
@@ -125,18 +126,7 @@ Result<ModelSpec> gemma3_text_from_config(const ConfigReader& config, const Tens
 
 // Rows of an image see on to its end, as far back as the layer's window reaches.
 Result<ModelSpec> gemma3_from_config(const ConfigReader& config, const TensorFile& weights) {
-  if (!config.has("text_config")) return malformed(config.place_of("text_config"), "missing");
-  HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kWrapperKeys));
-  HEADRACE_ASSIGN_OR_RETURN(const ConfigReader text, config.object("text_config"));
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, gemma3_text_from_config(text, weights));
-  HEADRACE_ASSIGN_OR_RETURN(spec.head.tied, config.boolean_or("tie_word_embeddings", spec.head.tied));
-  HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> eos, config.integers("eos_token_id"));
-  if (!eos.empty()) spec.eos_token_ids.clear();
-  for (const int64_t id : eos) {
-    if (id < 0 || id >= spec.vocab_size)
-      return malformed(config.place_of("eos_token_id"), "{} is outside the vocabulary", id);
-    spec.eos_token_ids.push_back(static_cast<int32_t>(id));
-  }
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_wrapped_text(config, kWrapperKeys, weights, gemma3_text_from_config));
   for (LayerSpec& layer : spec.layers) gqa(layer).spans = SpanKind::kSeen;
   return spec;
 }
@@ -222,21 +212,12 @@ constexpr NamePair kLayer[] = {
     {"feed_forward_norm", "pre_feedforward_layernorm"},
     {"post_feed_forward_norm", "post_feedforward_layernorm"},
 };
-constexpr NamePair kWrappedTop[] = {{"embed", "language_model.model.embed_tokens"},
-                                    {"final_norm", "language_model.model.norm"},
-                                    {"lm_head", "language_model.lm_head"}};
-constexpr NamePair kNewWrappedTop[] = {{"embed", "model.language_model.embed_tokens"},
-                                       {"final_norm", "model.language_model.norm"},
-                                       {"lm_head", "lm_head"}};
-constexpr std::string_view kVision[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
-                                        "model.multi_modal_projector."};
-
 // Published files and those that newer transformers writes put the text model under different prefixes.
 WeightNaming wrapped_names(const TensorFile& weights) {
   if (weights.find("model.language_model.embed_tokens.weight") != nullptr) {
-    return {"model.language_model.layers.", kLayer, kNewWrappedTop, kVision, kTiedHead};
+    return {"model.language_model.layers.", kLayer, kLanguageModelTopNames, kPlaneTowers, kTiedHead};
   }
-  return {"language_model.model.layers.", kLayer, kWrappedTop, kVision, kTiedHead};
+  return {"language_model.model.layers.", kLayer, kOldLanguageModelTopNames, kPlaneTowers, kTiedHead};
 }
 
 constexpr NamePair kVisionTop[] = {
@@ -259,7 +240,7 @@ constexpr NamePair kVisionTop[] = {
 };
 
 WeightNaming vision_names(const TensorFile& weights) {
-  return {plane_layer_prefix(weights), kPlaneEncoderLayer, kVisionTop, {}, {}, /*more_layers=*/false, kVision};
+  return {plane_layer_prefix(weights), kPlaneEncoderLayer, kVisionTop, {}, {}, /*more_layers=*/false, kPlaneTowers};
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "model/families/config_keys.h"
 #include "model/families/dense_decoder.h"
+#include "model/families/tensor_names.h"
 #include "model/families/vision.h"
 
 namespace headrace {
@@ -73,22 +74,12 @@ Result<VisionSpec> llava_vision(const ConfigReader& config, const ModelSpec& dec
 }
 
 // The makers' files, those of newer transformers, and what is between them differ in prefixes.
-constexpr std::string_view kVision[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
-                                        "model.multi_modal_projector."};
-constexpr NamePair kInnerTop[] = {{"embed", "language_model.model.embed_tokens"},
-                                  {"final_norm", "language_model.model.norm"},
-                                  {"lm_head", "language_model.lm_head"}};
-constexpr NamePair kOuterTop[] = {{"embed", "model.language_model.embed_tokens"},
-                                  {"final_norm", "model.language_model.norm"},
-                                  {"lm_head", "lm_head"}};
-constexpr std::string_view kSurplus[] = {"rotary_emb.inv_freq", "lm_head.weight"};
-
 WeightNaming text_names(const TensorFile& weights) {
   const std::span<const NamePair> layer = llama_hf_names(weights).layer;
   if (weights.find("model.language_model.embed_tokens.weight") != nullptr) {
-    return {"model.language_model.layers.", layer, kOuterTop, kVision, kSurplus};
+    return {"model.language_model.layers.", layer, kLanguageModelTopNames, kPlaneTowers, kHfSurplus};
   }
-  return {"language_model.model.layers.", layer, kInnerTop, kVision, kSurplus};
+  return {"language_model.model.layers.", layer, kOldLanguageModelTopNames, kPlaneTowers, kHfSurplus};
 }
 
 constexpr NamePair kVisionTop[] = {
@@ -118,7 +109,7 @@ constexpr NamePair kVisionTop[] = {
 constexpr std::string_view kUnused[] = {"post_layernorm.weight", "post_layernorm.bias", "position_ids"};
 
 WeightNaming vision_names(const TensorFile& weights) {
-  return {plane_layer_prefix(weights), kPlaneEncoderLayer, kVisionTop, {}, kUnused, /*more_layers=*/true, kVision};
+  return {plane_layer_prefix(weights), kPlaneEncoderLayer, kVisionTop, {}, kUnused, /*more_layers=*/true, kPlaneTowers};
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "model/families/config_keys.h"
 #include "model/families/encoder.h"
+#include "model/families/tensor_names.h"
 #include "model/families/vision.h"
 
 namespace headrace {
@@ -303,19 +304,13 @@ Result<VisionSpec> qwen3_5_vl_vision(const ConfigReader& config, const ModelSpec
 // ---- Names ----
 
 constexpr std::string_view kVisual[] = {"visual.", "model.visual."};
-constexpr NamePair kInnerTop[] = {{"embed", "model.language_model.embed_tokens"},
-                                  {"final_norm", "model.language_model.norm"},
-                                  {"lm_head", "lm_head"}};
-constexpr NamePair kOuterTop[] = {
-    {"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
-constexpr std::string_view kTied[] = {"lm_head.weight"};
 
 WeightNaming text_names(const Family& family, const TensorFile& weights) {
   const std::span<const NamePair> layer = family.hf_names(weights).layer;
   if (weights.find("model.language_model.embed_tokens.weight") != nullptr) {
-    return {"model.language_model.layers.", layer, kInnerTop, kVisual, kTied};
+    return {"model.language_model.layers.", layer, kLanguageModelTopNames, kVisual, kTiedHead};
   }
-  return {"model.layers.", layer, kOuterTop, kVisual, kTied};
+  return {"model.layers.", layer, kHfTopNames, kVisual, kTiedHead};
 }
 WeightNaming qwen2_5_vl_names(const TensorFile& weights) { return text_names(kQwen2Family, weights); }
 WeightNaming qwen3_vl_names(const TensorFile& weights) { return text_names(kQwen3Family, weights); }

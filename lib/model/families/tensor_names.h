@@ -9,6 +9,13 @@ namespace headrace {
 
 inline constexpr NamePair kHfTopNames[] = {
     {"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};
+// Of the text model inside one for images, as newer transformers writes it, and in the files of before.
+inline constexpr NamePair kLanguageModelTopNames[] = {{"embed", "model.language_model.embed_tokens"},
+                                                      {"final_norm", "model.language_model.norm"},
+                                                      {"lm_head", "lm_head"}};
+inline constexpr NamePair kOldLanguageModelTopNames[] = {{"embed", "language_model.model.embed_tokens"},
+                                                         {"final_norm", "language_model.model.norm"},
+                                                         {"lm_head", "language_model.lm_head"}};
 inline constexpr NamePair kGgufTopNames[] = {
     {"embed", "token_embd"}, {"final_norm", "output_norm"}, {"lm_head", "output"}};
 

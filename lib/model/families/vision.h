@@ -18,6 +18,9 @@ Result<VisionSpec> read_plane_encoder(const ConfigReader& config, const PlaneEnc
                                       std::span<const std::string_view> own_keys);
 // Where their layers are: the makers' files and those of newer transformers differ in prefixes.
 std::string_view plane_layer_prefix(const TensorFile& weights);
+// Prefixes of all that is theirs, the projector's too.
+inline constexpr std::string_view kPlaneTowers[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+                                                    "model.multi_modal_projector."};
 inline constexpr NamePair kPlaneEncoderLayer[] = {
     {"q_proj", "self_attn.q_proj"},
     {"k_proj", "self_attn.k_proj"},

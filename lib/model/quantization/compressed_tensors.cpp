@@ -1,6 +1,5 @@
 // compressed-tensors: packed and plain integers, FP8, NVFP4 and MXFP4. Source: PyPI's compressed-tensors 0.20.1,
 // compressors/*/base.py and quantization/lifecycle/forward.py.
-#include <optional>
 
 #include "formats/text_quote.h"
 #include "model/quantization/float_rows.h"
@@ -94,13 +93,7 @@ Result<IntegerGroups> divide(const QuantizedModules& modules, const std::string&
     }
     return divide_columns(place, w.bits, w.cols, size);
   }
-  HEADRACE_ASSIGN_OR_RETURN(const TensorEntry* entry, modules.need(name, {DType::kI32}));
-  HEADRACE_RETURN_IF_ERROR(expect_shape(*entry, {w.cols}));
-  HEADRACE_ASSIGN_OR_RETURN(const auto groups, read_elements<int32_t>(*modules.file, *entry, 0, w.cols));
-  for (size_t k = 0; k < groups.size(); ++k) {
-    if (groups[k] >= 0 && static_cast<uint64_t>(groups[k]) < w.groups) continue;
-    return malformed(quote_name(name), "element {} is {}, and there are {} groups", k, groups[k], w.groups);
-  }
+  HEADRACE_ASSIGN_OR_RETURN(const auto groups, read_group_index(modules, name, w.cols, w.groups));
   return divide_columns(place, w.bits, groups);
 }
 

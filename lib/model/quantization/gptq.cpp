@@ -61,14 +61,7 @@ Result<IntegerGroups> read_groups(const QuantizedModules& modules, const std::st
     }
     return divide_columns(place, w.bits, w.inputs, size);
   }
-  HEADRACE_ASSIGN_OR_RETURN(const TensorEntry* entry, modules.need(name, {DType::kI32}));
-  HEADRACE_RETURN_IF_ERROR(expect_shape(*entry, {w.inputs}));
-  HEADRACE_ASSIGN_OR_RETURN(const auto groups, read_elements<int32_t>(*modules.file, *entry, 0, w.inputs));
-  for (size_t k = 0; k < groups.size(); ++k) {
-    if (groups[k] < 0 || static_cast<uint64_t>(groups[k]) >= w.num_groups) {
-      return malformed(quote_name(name), "element {} is {}, and there are {} groups", k, groups[k], w.num_groups);
-    }
-  }
+  HEADRACE_ASSIGN_OR_RETURN(const auto groups, read_group_index(modules, name, w.inputs, w.num_groups));
   return divide_columns(place, w.bits, groups);
 }
 

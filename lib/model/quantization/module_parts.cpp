@@ -67,4 +67,16 @@ Result<std::vector<float>> read_floats(const TensorFile& file, const TensorEntry
   return read_floats(file, entry, 0, *num_elements(entry.shape));
 }
 
+Result<std::vector<int32_t>> read_group_index(const QuantizedModules& modules, const std::string& name, uint64_t cols,
+                                              uint64_t num_groups) {
+  HEADRACE_ASSIGN_OR_RETURN(const TensorEntry* entry, modules.need(name, {DType::kI32}));
+  HEADRACE_RETURN_IF_ERROR(expect_shape(*entry, {cols}));
+  HEADRACE_ASSIGN_OR_RETURN(auto groups, read_elements<int32_t>(*modules.file, *entry, 0, cols));
+  for (size_t k = 0; k < groups.size(); ++k) {
+    if (groups[k] >= 0 && static_cast<uint64_t>(groups[k]) < num_groups) continue;
+    return malformed(quote_name(name), "element {} is {}, and there are {} groups", k, groups[k], num_groups);
+  }
+  return groups;
+}
+
 }  // namespace headrace

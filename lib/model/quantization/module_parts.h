@@ -40,6 +40,10 @@ constexpr std::initializer_list<DType> kScaleTypes = {DType::kF32, DType::kF16, 
 // kMalformed, naming the tensor, unless its shape is this one.
 Status expect_shape(const TensorEntry& entry, const std::vector<uint64_t>& shape);
 
+// The group of each of `cols` columns: tensor `name`, I32 [cols]. kMalformed for one that is no number of a group.
+Result<std::vector<int32_t>> read_group_index(const QuantizedModules& modules, const std::string& name, uint64_t cols,
+                                              uint64_t num_groups);
+
 // `count` elements from `first` on as floats. kMalformed for one that is not finite.
 Result<std::vector<float>> read_floats(const TensorFile& file, const TensorEntry& entry, uint64_t first,
                                        uint64_t count);
