@@ -42,9 +42,12 @@ const float* shifted(const float* p, int64_t by) { return p == nullptr ? nullptr
 }  // namespace
 
 void run_causal_conv(const CausalConvParams& p, ThreadPool& pool, const KernelTable& kernels) {
-  const int64_t tiles = parts(p.channels, kChannelsPerTask);
+  // Wide tasks read longer pieces of rows; every thread has two at least.
+  const int64_t even = p.channels / (2 * pool.num_threads()) / kChannelsPerTask * kChannelsPerTask;
+  const int64_t width = std::clamp(even, kChannelsPerTask, kMostConvChannels);
+  const int64_t tiles = parts(p.channels, width);
   pool.run(p.rows.num_seqs * tiles, [&](int64_t task, int) {
-    const int64_t c = task % tiles * kChannelsPerTask, count = std::min(kChannelsPerTask, p.channels - c);
+    const int64_t c = task % tiles * width, count = std::min(width, p.channels - c);
     walk(p.rows, static_cast<int32_t>(task / tiles), c, p.kernel - 1, p.channels, count,
          [&](int64_t row, int64_t num_rows, float* state) {
            const int64_t at = row * p.stride + c;

@@ -17,6 +17,10 @@ HEADRACE_INLINE void store_lanes(float* p, V16 a, int64_t lanes) {
   }
 }
 
+HEADRACE_INLINE size_t row_bytes(int64_t floats) { return static_cast<size_t>(floats) * sizeof(float); }
+
+constexpr int64_t kMostCopiedState = 256 * 64;  // floats, on the stack
+
 HEADRACE_INLINE V16 silu(V16 x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
 
 // ln(1 + e^x), relative error at most 3e-7: max(x, 0) + 2 artanh(e / (2 + e)) with e = e^-|x|.
@@ -35,6 +39,13 @@ HEADRACE_INLINE V16 softplus(V16 x) {
   return add(max(zero(), x), near);
 }
 
+// Rows lie so far apart that the processor does not foresee the next.
+constexpr int64_t kRowsAhead = 2;
+
+HEADRACE_INLINE void fetch(const float* p, int64_t floats) {
+  for (int64_t i = 0; i < floats; i += kPanel) __builtin_prefetch(p + i, 0, 3);
+}
+
 // One head's state in `count` vectors of columns.
 template <int count>
 HEADRACE_INLINE void recur(const RecurrenceSpan& a, int64_t column, int64_t lanes) {
@@ -42,6 +53,11 @@ HEADRACE_INLINE void recur(const RecurrenceSpan& a, int64_t column, int64_t lane
     const float* q = a.q + t * a.q_stride;
     const float* k = a.k + t * a.k_stride;
     const float* decay = a.decay + t * a.decay_stride;
+    if (t + kRowsAhead < a.num_rows) {
+      fetch(q + kRowsAhead * a.q_stride, a.key_dim);
+      fetch(k + kRowsAhead * a.k_stride, a.key_dim);
+      fetch(a.v + (t + kRowsAhead) * a.v_stride + column, count * lanes);
+    }
     V16 v[count], u[count], sum[count];
     HEADRACE_UNROLL
     for (int j = 0; j < count; ++j) {
@@ -58,25 +74,20 @@ HEADRACE_INLINE void recur(const RecurrenceSpan& a, int64_t column, int64_t lane
         const V16 minus_k = set1(-k[i]);
         HEADRACE_UNROLL
         for (int j = 0; j < count; ++j) {
-          float* at = s + i * a.value_dim + j * kPanel;
-          const V16 value = mul(load_lanes(at, lanes), factor);
-          store_lanes(at, value, lanes);
+          const V16 value = mul(load_lanes(s + i * a.value_dim + j * kPanel, lanes), factor);
           u[j] = fma(value, minus_k, u[j]);
         }
       }
-      factor = set1(1.0f);
     }
     HEADRACE_UNROLL
     for (int j = 0; j < count; ++j) u[j] = mul(u[j], step);
     for (int64_t i = 0; i < a.key_dim; ++i) {
-      if (a.channel_decay && !a.delta) factor = set1(decay[i]);
+      if (a.channel_decay) factor = set1(decay[i]);
       const V16 key = set1(k[i]), query = set1(q[i]);
       HEADRACE_UNROLL
       for (int j = 0; j < count; ++j) {
         float* at = s + i * a.value_dim + j * kPanel;
-        V16 value = load_lanes(at, lanes);
-        if (!a.delta) value = mul(value, factor);
-        value = fma(key, u[j], value);
+        const V16 value = fma(key, u[j], mul(load_lanes(at, lanes), factor));
         store_lanes(at, value, lanes);
         sum[j] = fma(value, query, sum[j]);
       }
@@ -90,29 +101,49 @@ HEADRACE_INLINE void recur(const RecurrenceSpan& a, int64_t column, int64_t lane
   }
 }
 
-}  // namespace
-
-void causal_conv(const ConvSpan& a) {
-  const int64_t past = a.kernel - 1;
-  for (int64_t c = 0; c < a.channels; c += kPanel) {
-    const int64_t lanes = a.channels - c < kPanel ? a.channels - c : kPanel;
-    V16 window[kMostConvWindow], weight[kMostConvWindow];
-    for (int64_t k = 0; k < past; ++k) window[k] = load_lanes(a.state + k * a.state_stride + c, lanes);
-    for (int64_t k = 0; k <= past; ++k) weight[k] = load_lanes(a.weight + k * a.weight_stride + c, lanes);
-    const V16 bias = a.bias == nullptr ? zero() : load_lanes(a.bias + c, lanes);
-    for (int64_t t = 0; t < a.num_rows; ++t) {
+// Rows outermost: a row's channels lie side by side, while the rows may be a power of two apart, which caches hold few of.
+// kPast: kernel - 1, or 0 for any.
+template <int kPast>
+void convolve(const ConvSpan& a) {
+  const int64_t past = kPast > 0 ? kPast : a.kernel - 1;
+  alignas(
+      64) float inputs[kMostConvWindow + 1][kMostConvChannels];  // of row t at (t + past) % kernel; the past before it
+  for (int64_t k = 0; k < past; ++k) memcpy(inputs[k], a.state + k * a.state_stride, row_bytes(a.channels));
+  const float* window[kMostConvWindow + 1];
+  for (int64_t t = 0; t < a.num_rows; ++t) {
+    if (t + kRowsAhead < a.num_rows) {
+      fetch(a.x + (t + kRowsAhead) * a.stride, a.channels);
+      fetch(a.out + (t + kRowsAhead) * a.out_stride, a.channels);
+    }
+    for (int64_t k = 0; k <= past; ++k) window[k] = inputs[(t + k) % a.kernel];
+    float* const newest = inputs[(t + past) % a.kernel];
+    for (int64_t c = 0; c < a.channels; c += kPanel) {
+      const int64_t lanes = a.channels - c < kPanel ? a.channels - c : kPanel;
       V16 u = load_lanes(a.x + t * a.stride + c, lanes);
       if (a.gate_in != nullptr) u = mul(u, load_lanes(a.gate_in + t * a.stride + c, lanes));
-      V16 sum = bias;
-      for (int64_t k = 0; k < past; ++k) sum = fma(weight[k], window[k], sum);
-      sum = fma(weight[past], u, sum);
+      store_lanes(newest + c, u, lanes);
+      V16 sum = a.bias == nullptr ? zero() : load_lanes(a.bias + c, lanes);
+      for (int64_t k = 0; k < past; ++k) {
+        sum = fma(load_lanes(a.weight + k * a.weight_stride + c, lanes), load_lanes(window[k] + c, lanes), sum);
+      }
+      sum = fma(load_lanes(a.weight + past * a.weight_stride + c, lanes), u, sum);
       if (a.silu) sum = silu(sum);
       if (a.gate_out != nullptr) sum = mul(sum, load_lanes(a.gate_out + t * a.stride + c, lanes));
       store_lanes(a.out + t * a.out_stride + c, sum, lanes);
-      for (int64_t k = 0; k + 1 < past; ++k) window[k] = window[k + 1];
-      window[past - 1] = u;
     }
-    for (int64_t k = 0; k < past; ++k) store_lanes(a.state + k * a.state_stride + c, window[k], lanes);
+  }
+  for (int64_t k = 0; k < past; ++k) {
+    memcpy(a.state + k * a.state_stride, inputs[(a.num_rows + k) % a.kernel], row_bytes(a.channels));
+  }
+}
+
+}  // namespace
+
+void causal_conv(const ConvSpan& span) {
+  if (span.kernel == 4) {
+    convolve<3>(span);
+  } else {
+    convolve<0>(span);
   }
 }
 
@@ -142,10 +173,27 @@ void selective_scan(const ScanSpan& a) {
 }
 
 void linear_recurrence(const RecurrenceSpan& span) {
+  // A head's columns lie value_dim apart, often a power of two, of which a first-level cache holds half of what it could: many
+  // rows work on a copy.
+  constexpr int64_t kManyRows = 8;
+  alignas(64) float copy[kMostCopiedState];
+  RecurrenceSpan local = span;
+  const bool copied =
+      span.num_rows >= kManyRows && span.columns < span.value_dim && span.key_dim * span.columns <= kMostCopiedState;
+  if (copied) {
+    for (int64_t i = 0; i < span.key_dim; ++i) {
+      memcpy(copy + i * span.columns, span.state + i * span.value_dim, row_bytes(span.columns));
+    }
+    local.state = copy;
+    local.value_dim = span.columns;
+  }
   int64_t column = 0;
-  for (; column + 4 * kPanel <= span.columns; column += 4 * kPanel) recur<4>(span, column, kPanel);
-  for (; column + kPanel <= span.columns; column += kPanel) recur<1>(span, column, kPanel);
-  if (column < span.columns) recur<1>(span, column, span.columns - column);
+  for (; column + 4 * kPanel <= span.columns; column += 4 * kPanel) recur<4>(local, column, kPanel);
+  for (; column + kPanel <= span.columns; column += kPanel) recur<1>(local, column, kPanel);
+  if (column < span.columns) recur<1>(local, column, span.columns - column);
+  for (int64_t i = 0; copied && i < span.key_dim; ++i) {
+    memcpy(span.state + i * span.value_dim, copy + i * span.columns, row_bytes(span.columns));
+  }
 }
 
 void decay_gates(const float* raw, const float* bias, const float* rate, float low, float high, int64_t count,

@@ -8,7 +8,9 @@ namespace headrace {
 
 constexpr int kMostConvWindow = 16;
 
-// `channels` channels of CausalConvParams.
+constexpr int64_t kMostConvChannels = 256;
+
+// `channels` channels of CausalConvParams, at most kMostConvChannels.
 struct ConvSpan {
   int64_t num_rows;
   int64_t channels;
