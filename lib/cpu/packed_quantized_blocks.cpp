@@ -222,31 +222,6 @@ void unpack_tq2_0(const uint8_t* block, uint8_t* codes, float* scales) {
   put_run(codes, 0, values, 256);
 }
 
-void put_nvfp4(const uint8_t* qs, uint8_t* codes, int e) {
-  int8_t values[16];
-  for (int j = 0; j < 8; ++j) {
-    values[j] = kFp4DoubledValues[qs[j] & 15];
-    values[j + 8] = kFp4DoubledValues[qs[j] >> 4];
-  }
-  put_run(codes, e, values, 16);
-}
-
-void unpack_nvfp4(const uint8_t* block, uint8_t* codes, float* scales) {
-  const BlockNVFP4& b = as<BlockNVFP4>(block);
-  for (int sub = 0; sub < 4; ++sub) {
-    scales[sub * kStripRows] = ue4m3_to_float(b.d[sub]) * 0.5f;
-    put_nvfp4(b.qs + 8 * sub, codes, 16 * sub);
-  }
-}
-
-void unpack_scaled_nvfp4(const uint8_t* block, uint8_t* codes, float* scales) {
-  const BlockScaledNvfp4& b = as<BlockScaledNvfp4>(block);
-  for (int sub = 0; sub < 4; ++sub) {
-    scales[sub * kStripRows] = scaled_ue4m3(b.d[sub], b.scale) * 0.5f;
-    put_nvfp4(b.qs + 8 * sub, codes, 16 * sub);
-  }
-}
-
 }  // namespace
 
 UnpackFileBlock file_block_unpacker(DType dtype) {
@@ -264,8 +239,6 @@ UnpackFileBlock file_block_unpacker(DType dtype) {
     case DType::kIQ3_S: return unpack_iq3_s;
     case DType::kTQ1_0: return unpack_tq1_0;
     case DType::kTQ2_0: return unpack_tq2_0;
-    case DType::kNVFP4: return unpack_nvfp4;
-    case DType::kNVFP4_G64: return unpack_scaled_nvfp4;
     default: return nullptr;
   }
 }

@@ -86,6 +86,19 @@ void write_int8(const uint8_t* codes, uint8_t* block) {
   std::memcpy(as<BlockInt8<kGroup>>(block).qs, codes, kGroup);
 }
 
+// Runs of 16 elements: eight bytes, the first eight elements low.
+template <class Block>
+void read_nvfp4(const uint8_t* block, uint8_t* codes) {
+  for (int e = 0; e < 64; ++e) codes[e] = (as<Block>(block).qs[e / 16 * 8 + e % 8] >> (e % 16 / 8 * 4)) & 15;
+}
+template <class Block>
+void write_nvfp4(const uint8_t* codes, uint8_t* block) {
+  for (int j = 0; j < 32; ++j) {
+    const uint8_t* from = codes + j / 8 * 16 + j % 8;
+    as<Block>(block).qs[j] = static_cast<uint8_t>((from[0] & 15) | (from[8] << 4));
+  }
+}
+
 void read_eight(const uint8_t* block, uint8_t* codes) { std::memcpy(codes, as<BlockQ8_0>(block).qs, 32); }
 void write_eight(const uint8_t* codes, uint8_t* block) { std::memcpy(as<BlockQ8_0>(block).qs, codes, 32); }
 
@@ -227,6 +240,8 @@ constexpr Packing kPackings[] = {
     {{kFloatD, kByteZero, kNone}, 0, 4, read_int4<128>, write_int4<128>},
     {{kFloatD, kShortZero, kNone}, 0, 8, read_int8<32>, write_int8<32>},
     {{kFloatD, kShortZero, kNone}, 0, 8, read_int8<128>, write_int8<128>},
+    {{Field{0, 4, 1}, kNone, kNone}, 0, 4, read_nvfp4<BlockNVFP4>, write_nvfp4<BlockNVFP4>},
+    {{kFloatD, {4, 4, 1}, kNone}, 0, 4, read_nvfp4<BlockScaledNvfp4>, write_nvfp4<BlockScaledNvfp4>},
 };
 #undef OFFSET
 static_assert(std::size(kPackings) == static_cast<size_t>(RecordFormat::kBlocks));
@@ -338,6 +353,8 @@ constexpr FormatRow kFormats[] = {
     {DType::kINT4_G128, RecordFormat::kINT4_G128, ScaleKind::kOneMin, CodeKind::kUpTo15, -1},
     {DType::kINT8_G32, RecordFormat::kINT8_G32, ScaleKind::kOneMinSigned, CodeKind::kSigned8, -1},
     {DType::kINT8_G128, RecordFormat::kINT8_G128, ScaleKind::kOneMinSigned, CodeKind::kSigned8, -1},
+    {DType::kNVFP4, RecordFormat::kNVFP4, ScaleKind::kTwo, CodeKind::kSigned8, -1},
+    {DType::kNVFP4_G64, RecordFormat::kNVFP4_G64, ScaleKind::kTwo, CodeKind::kSigned8, -1},
     // File blocks, unpacked to signed bytes.
     {DType::kQ1_0, RecordFormat::kBlocks, ScaleKind::kOne, CodeKind::kSigned8, -1},
     {DType::kQ2_0, RecordFormat::kBlocks, ScaleKind::kOne, CodeKind::kSigned8, -1},
@@ -352,8 +369,6 @@ constexpr FormatRow kFormats[] = {
     {DType::kIQ3_S, RecordFormat::kBlocks, ScaleKind::kOne, CodeKind::kSigned8, -1},
     {DType::kTQ1_0, RecordFormat::kBlocks, ScaleKind::kOne, CodeKind::kSigned8, -1},
     {DType::kTQ2_0, RecordFormat::kBlocks, ScaleKind::kOne, CodeKind::kSigned8, -1},
-    {DType::kNVFP4, RecordFormat::kBlocks, ScaleKind::kTwo, CodeKind::kSigned8, -1},
-    {DType::kNVFP4_G64, RecordFormat::kBlocks, ScaleKind::kTwo, CodeKind::kSigned8, -1},
 };
 
 QuantizedLayout make_layout(const FormatRow& row) {

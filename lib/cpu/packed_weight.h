@@ -14,7 +14,7 @@ namespace headrace {
 
 // Names the order of every packed weight's bytes, as the packers of this folder make it on every instruction set. A change
 // of any of them changes the number: kept files of packed weights name it.
-inline constexpr std::string_view kPackedLayout = "cpu/1";
+inline constexpr std::string_view kPackedLayout = "cpu/2";
 
 // The rows of one linear op, in the form its weights asked for.
 struct LinearInput {

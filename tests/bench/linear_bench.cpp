@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -32,6 +33,18 @@ std::optional<DType> type_named(const std::string& name) {
 std::byte weight_byte(uint64_t offset) {
   const uint64_t mixed = (offset + 1) * 0x9e3779b97f4a7c15ull;
   return static_cast<std::byte>((mixed >> 56) & 0xbf);
+}
+
+// Rows of such bytes. Formats of quantized checkpoints begin a block with a float32 scale, which arbitrary bytes would make so
+// small that processors take other ways.
+void fill_weights(DType dtype, uint64_t offset, std::span<std::byte> out) {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = weight_byte(offset + i);
+  const DTypeInfo& info = dtype_info(dtype);
+  if (info.ggml_type >= 0 || !is_block_format(dtype)) return;
+  constexpr float kScale = 0.01f;
+  const auto block_bytes = static_cast<size_t>(info.block_bytes);
+  const size_t skip = (block_bytes - offset % block_bytes) % block_bytes;
+  for (size_t i = skip; i + sizeof kScale <= out.size(); i += block_bytes) std::memcpy(&out[i], &kScale, sizeof kScale);
 }
 
 double median_seconds(Backend& backend, const std::vector<std::unique_ptr<PackedWeight>>& weights, int64_t rows,
@@ -112,8 +125,8 @@ int main(int argc, char** argv) {
       }
       std::printf("%-12s %-8s", std::string(isa_name(each)).c_str(), name.c_str());
       for (const Shape& shape : shapes) {
-        WeightSource source{"weight", *dtype, shape.out, shape.in, [](uint64_t offset, std::span<std::byte> to) {
-                              for (size_t i = 0; i < to.size(); ++i) to[i] = weight_byte(offset + i);
+        WeightSource source{"weight", *dtype, shape.out, shape.in, [&](uint64_t offset, std::span<std::byte> to) {
+                              fill_weights(*dtype, offset, to);
                               return Status();
                             }};
         PackOptions options;

@@ -178,6 +178,8 @@ bool run_few_rows(const QuantizedTask& task, const Scratch& scratch) {
     CASE(kINT4_G128);
     CASE(kINT8_G32);
     CASE(kINT8_G128);
+    CASE(kNVFP4);
+    CASE(kNVFP4_G64);
 #undef CASE
     default: return false;
   }

@@ -68,6 +68,8 @@ HEADRACE_PACKED_FORMAT(kINT4_G32, 80, 4, 1, kOneMin, kUpTo15);
 HEADRACE_PACKED_FORMAT(kINT4_G128, 80, 4, 4, kOneMin, kUpTo15);
 HEADRACE_PACKED_FORMAT(kINT8_G32, 96, 8, 1, kOneMinSigned, kSigned8);
 HEADRACE_PACKED_FORMAT(kINT8_G128, 96, 8, 4, kOneMinSigned, kSigned8);
+HEADRACE_PACKED_FORMAT(kNVFP4, 64, 4, 2, kTwo, kSigned8);
+HEADRACE_PACKED_FORMAT(kNVFP4_G64, 128, 4, 2, kTwo, kSigned8);
 #undef HEADRACE_PACKED_FORMAT
 
 template <RecordFormat F, Fetch kFetch>
@@ -95,6 +97,8 @@ struct PackedGroups {
         return look_up(kIq4Codes, low);
       } else if constexpr (F == RecordFormat::kMXFP4) {
         return look_up(kFp4Codes, low);
+      } else if constexpr (F == RecordFormat::kNVFP4 || F == RecordFormat::kNVFP4_G64) {
+        return look_up(kSignedFp4Codes, low);
       } else if constexpr (Format::kBits == 5) {
         return bits_or(low, bits_and(bits_right(int_load(at), g - 4), bytes_set1(0x10)));
       } else if constexpr (Format::kBits == 6) {

@@ -66,6 +66,8 @@ enum class RecordFormat : int32_t {
   kINT4_G128,
   kINT8_G32,
   kINT8_G128,
+  kNVFP4,
+  kNVFP4_G64,
   kBlocks,
 };
 

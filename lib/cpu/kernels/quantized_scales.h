@@ -68,6 +68,18 @@ HEADRACE_INLINE void group_scales(const uint8_t* record, float* scales, float* m
   }
 }
 
+// Halves of sixteen E4M3 scales without sign, 0x7f being zero. A code's bits make a float16 of 2^-8 times its value.
+HEADRACE_INLINE V16 half_ue4m3(const uint8_t* codes) {
+  typedef uint16_t Halves16 __attribute__((vector_size(32)));
+  HEADRACE_LOAD(Bytes16, bytes, codes);
+  bytes &= 0x7f;
+  const Bytes16 present = (Bytes16)(bytes != 0x7f);
+  const Halves16 bits = __builtin_convertvector(bytes & present, Halves16) << 7;
+  uint16_t halves[kStripRows];
+  HEADRACE_STORE(halves, bits);
+  return mul(load_f16(halves), set1(128.0f));
+}
+
 // Scales (and minima, where the format has them) of the record r, in the order of ScaleKind, block after block.
 template <RecordFormat F>
 HEADRACE_INLINE void record_scales(const uint8_t* r, float* scales, float* minima) {
@@ -80,6 +92,19 @@ HEADRACE_INLINE void record_scales(const uint8_t* r, float* scales, float* minim
       const uint32_t e = r[i];
       const uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
       memcpy(scales + i, &bits, sizeof bits);
+    }
+  } else if constexpr (F == RecordFormat::kNVFP4) {
+    HEADRACE_UNROLL
+    for (int j = 0; j < 4; ++j) store(scales + j * kStripRows, half_ue4m3(r + 16 * j));
+  } else if constexpr (F == RecordFormat::kNVFP4_G64) {
+    // Scales with a factor of their own: as scaled_ue4m3, of which this is half.
+    float factors[kStripRows];
+    memcpy(factors, r, sizeof factors);
+    const V16 factor = load(factors), reciprocal = sub(zero(), factor);
+    HEADRACE_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const V16 scale = half_ue4m3(r + 64 + 16 * j);
+      store(scales + j * kStripRows, select_less(factor, zero(), div(scale, reciprocal), mul(scale, factor)));
     }
   } else if constexpr (F == RecordFormat::kINT4_G32) {
     group_scales<Bytes16, 1>(r, scales, minima);

@@ -94,6 +94,9 @@ HEADRACE_INLINE void record_codes(const uint8_t* r, uint8_t* codes) {
     unpack_table(kIq4Codes, r + 32, codes);
   } else if constexpr (F == RecordFormat::kMXFP4) {
     unpack_table(kFp4Codes, r + 16, codes);
+  } else if constexpr (F == RecordFormat::kNVFP4 || F == RecordFormat::kNVFP4_G64) {
+    constexpr int kScales = F == RecordFormat::kNVFP4 ? 64 : 128;
+    for (int j = 0; j < 2; ++j) unpack_table(kSignedFp4Codes, r + kScales + 256 * j, codes + kBlockCodes * j);
   } else if constexpr (F == RecordFormat::kINT4_G32 || F == RecordFormat::kINT4_G128) {
     constexpr int kBlocks = F == RecordFormat::kINT4_G32 ? 1 : 4;
     for (int j = 0; j < kBlocks; ++j) unpack_nibbles(r + 80 + 256 * j, codes + kBlockCodes * j);
@@ -164,6 +167,8 @@ void unpack_records(const QuantizedLayout& layout, const uint8_t* record, int64_
     CASE(kINT4_G128);
     CASE(kINT8_G32);
     CASE(kINT8_G128);
+    CASE(kNVFP4);
+    CASE(kNVFP4_G64);
 #undef CASE
     case RecordFormat::kBlocks: return unpack_file_blocks(layout, record, num_records, out);
   }
