@@ -39,6 +39,16 @@ struct MatmulTile {
   int64_t out_stride;  // floats
 };
 
+// One row's products with one or two panels of such codes: the sums of MatmulTile, of kSumChunk terms at most.
+struct ScaledRow {
+  const uint8_t* records;
+  int64_t panel_bytes;  // between panels
+  int32_t panels;       // 1 or 2
+  int64_t num_records;
+  const float* x;
+  float* totals;  // [panels][16], added to
+};
+
 // One KV head of a block range seen by a tile of query rows, in one split of logical positions.
 struct AttentionSplit {
   int32_t kv_dtype;  // KvDType
@@ -111,6 +121,7 @@ struct KernelTable {
   void (*widen)(PanelType type, const void* src, float* dst, int64_t count);
   // Widens records of a panel to float32 [num_records * block][16].
   void (*widen_scaled)(ScaledFloat format, const uint8_t* records, int64_t num_records, float* dst);
+  void (*multiply_scaled)(ScaledFloat format, const ScaledRow& row);
 
   // One row of RmsNormParams.
   void (*rms_norm_row)(const float* x, const float* weight, int64_t size, float eps, float weight_offset, float* out);

@@ -70,7 +70,7 @@ class PackedScaledFloat final : public CpuPackedWeight {
     alignas(64) float widened[kTaskPanels * kSumChunk * kPanel];
     alignas(64) float totals[kBlockRows * kTaskColumns] = {};
     const bool one_row = input.num_tokens == 1;
-    const int64_t tile_rows = one_row ? 1 : kernels.float_tile_rows;
+    const int64_t tile_rows = kernels.float_tile_rows;
     const float* x = one_row ? input.x : input.x_tiles;
     const int64_t first = area.first_column / kPanel, end_row = area.first_row + area.num_rows;
     MatmulTile tile;
@@ -80,7 +80,11 @@ class PackedScaledFloat final : public CpuPackedWeight {
     tile.k_stride = kPanel;
     tile.panels = static_cast<int32_t>(std::min(kTaskPanels, ceil_div(rows_, kPanel) - first));
     tile.out_stride = kTaskColumns;
-    for (int64_t k = 0; k < cols_; k += kSumChunk) {
+    for (int64_t k = 0; one_row && k < cols_; k += kSumChunk) {
+      kernels.multiply_scaled(format_of(dtype_), {record(first, k), panel_bytes(), tile.panels,
+                                                  std::min<int64_t>(kSumChunk, cols_ - k) / block_, x + k, totals});
+    }
+    for (int64_t k = 0; !one_row && k < cols_; k += kSumChunk) {
       tile.depth = std::min<int64_t>(kSumChunk, cols_ - k);
       for (int64_t p = 0; p < tile.panels; ++p) {
         kernels.widen_scaled(format_of(dtype_), record(first + p, k), tile.depth / block_,
@@ -108,8 +112,9 @@ class PackedScaledFloat final : public CpuPackedWeight {
     return kBlockRows / kernels.float_tile_rows * kernels.float_tile_rows;
   }
   const uint8_t* record(int64_t panel, int64_t k) const {
-    return data_.as<uint8_t>() + (panel * (cols_ / block_) + k / block_) * kPanel * block_bytes_;
+    return data_.as<uint8_t>() + panel * panel_bytes() + k / block_ * kPanel * block_bytes_;
   }
+  int64_t panel_bytes() const { return cols_ / block_ * kPanel * block_bytes_; }
 
   DType dtype_;
   int64_t block_, block_bytes_;

@@ -30,6 +30,7 @@ constexpr int widest_panels(int rows) {
 void matmul_tile(PanelType type, const MatmulTile& tile);
 void widen(PanelType type, const void* src, float* dst, int64_t count);
 void widen_scaled(ScaledFloat format, const uint8_t* records, int64_t num_records, float* dst);
+void multiply_scaled(ScaledFloat format, const ScaledRow& row);
 void rms_norm_row(const float* x, const float* weight, int64_t size, float eps, float weight_offset, float* out);
 void layer_norm_row(const float* x, const float* weight, const float* bias, int64_t size, float eps, float* out);
 void gated_activation(const GatedRows& rows);

@@ -16,6 +16,7 @@ const KernelTable kKernelTable = {
     matmul_tile,
     widen,
     widen_scaled,
+    multiply_scaled,
     rms_norm_row,
     layer_norm_row,
     gated_activation,

@@ -7,6 +7,7 @@
 //   copy_sign, abs, round     round: to nearest, ties to even
 //   select_less(l, m, a, b)   l < m ? a : b, lane by lane
 //   scale_exponent(a, n)      a * 2^n for whole n in [-126, 127]
+//   look_up(table, indexes)   table[indexes[lane]] of 16 floats and 16 bytes below 16
 //   keep_lanes(a, b, e, x)    lanes outside [b, e) become x
 //   max_bits, reduce_max_bits bit patterns compared as int32: of non-negative floats they order like the floats
 //   widen_half, narrow_half   float16 and back, to nearest even

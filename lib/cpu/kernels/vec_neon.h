@@ -73,6 +73,11 @@ HEADRACE_INLINE V16 load_f16(const uint16_t* p) {
 HEADRACE_INLINE V16 load_bf16(const uint16_t* p) {
   HEADRACE_EACH(vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + i * kWidth), 16)));
 }
+HEADRACE_INLINE V16 look_up(const float* table, const uint8_t* indexes) {
+  float lanes[16];
+  for (int i = 0; i < 16; ++i) lanes[i] = table[indexes[i]];
+  return load(lanes);
+}
 HEADRACE_INLINE V16 load_i8(const int8_t* p) {
   const int8x16_t bytes = vld1q_s8(p);
   const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);

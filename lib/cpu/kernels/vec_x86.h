@@ -57,6 +57,10 @@ HEADRACE_INLINE V16 load_bf16(const uint16_t* p) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
 }
+HEADRACE_INLINE V16 look_up(const float* table, const uint8_t* indexes) {
+  const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(indexes)));
+  return {_mm512_permutexvar_ps(wide, _mm512_loadu_ps(table))};
+}
 HEADRACE_INLINE V16 load_i8(const int8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
@@ -158,6 +162,17 @@ HEADRACE_INLINE V16 load_bf16(const uint16_t* p) {
   HEADRACE_EACH(_mm256_castsi256_ps(
       _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * kWidth))), 16)));
 }
+HEADRACE_INLINE V16 look_up(const float* table, const uint8_t* indexes) {
+  const __m256 low = _mm256_loadu_ps(table), high = _mm256_loadu_ps(table + 8);
+  V16 out;
+  HEADRACE_UNROLL
+  for (int i = 0; i < kParts; ++i) {
+    const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(indexes + i * kWidth)));
+    const __m256 above = _mm256_castsi256_ps(_mm256_slli_epi32(wide, 28));  // bit 3 becomes the sign
+    out.v[i] = _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, wide), _mm256_permutevar8x32_ps(high, wide), above);
+  }
+  return out;
+}
 HEADRACE_INLINE V16 load_i8(const int8_t* p) {
   HEADRACE_EACH(
       _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i * kWidth)))));
@@ -221,6 +236,11 @@ HEADRACE_INLINE __m128 widen_i8(const int8_t* p) {
   int32_t four;
   memcpy(&four, p, 4);
   return _mm_cvtepi32_ps(_mm_cvtepi8_epi32(_mm_cvtsi32_si128(four)));
+}
+HEADRACE_INLINE V16 look_up(const float* table, const uint8_t* indexes) {
+  float lanes[16];
+  for (int i = 0; i < 16; ++i) lanes[i] = table[indexes[i]];
+  return load(lanes);
 }
 HEADRACE_INLINE V16 load_i8(const int8_t* p) { HEADRACE_EACH(widen_i8(p + i * kWidth)); }
 HEADRACE_INLINE uint16_t narrow_f16(float value) {
