@@ -527,6 +527,7 @@ std::string_view activation_name(Activation activation) {
     case Activation::kSigmoid: return "sigmoid";
     case Activation::kTanh: return "tanh";
     case Activation::kGeluSigmoid: return "gelu_sigmoid";
+    case Activation::kClampedSilu: return "clamped_silu";
   }
   return "?";
 }
