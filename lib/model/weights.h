@@ -213,7 +213,7 @@ struct ModelWeights {
   // Of AltUp, of all streams but the first.
   std::vector<LinearWeight> stream_projections, stream_unprojections;  // [hidden_size, hidden_size]
   std::optional<StreamGateWeights> stream_head;                        // of HyperConnections
-  NormWeight final_norm;                                               // likewise
+  NormWeight final_norm;                                               // may be empty
   std::optional<LinearWeight> transform;                               // [hidden_size, hidden_size]
   NormWeight transform_norm;                                           // may be empty
   std::optional<LinearWeight> lm_head;  // the output matrix, absent when tied or when the head has none

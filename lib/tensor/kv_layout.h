@@ -64,7 +64,8 @@ struct KvLayout {
   // Of a head's values, or rows, in its bytes.
   size_t values_offset() const { return has_keys() ? half_bytes() : 0; }
   size_t head_bytes() const { return content == KvContent::kKeysAndValues ? 2 * half_bytes() : half_bytes(); }
-  // All heads of one layer in one block; every offset above is a multiple of 32 bytes when head_dim is even.
+  // All heads of one layer in one block; every offset above is a multiple of 32 bytes when head_dim is even and no tokens
+  // share a row.
   size_t block_bytes() const { return head_bytes() * static_cast<size_t>(num_kv_heads); }
 
   bool operator==(const KvLayout&) const = default;
