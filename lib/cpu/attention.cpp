@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cpu/cached_row.h"
 #include "tensor/seen_positions.h"
 
 namespace headrace {
@@ -29,7 +30,7 @@ struct Tile {
 };
 
 int32_t choose_tile_tokens(const PagedAttentionParams& p, int num_threads) {
-  if (p.selected.positions != nullptr) return 1;  // rows have lists of their own
+  if (is_listed(p)) return 1;
   const int64_t group = p.num_heads / p.layout.num_kv_heads;
   const int64_t rows = int64_t{p.query_start[p.num_seqs]} * group * p.layout.num_kv_heads;
   int64_t target = kMostRows;
@@ -113,8 +114,7 @@ class Run {
   int64_t lay(Workspace& w, float* memory) const {
     const int64_t tile_rows = kernels_.float_tile_rows;
     return w.lay(memory, most_rows(), (most_rows() + tile_rows - 1) / tile_rows * tile_rows, head_dim_, padded_dim_,
-                 kernels_.attention_scratch_floats(head_dim_, most_rows()),
-                 p_.selected.positions != nullptr ? kSplit : 0);
+                 kernels_.attention_scratch_floats(head_dim_, most_rows()), is_listed(p_) ? kSplit : 0);
   }
 
   // Fills the rows' ranges and their queries in the kernel's order.
@@ -163,7 +163,7 @@ class Run {
     s.acc = acc;
     s.scratch = w.kernel;
     s.rows = s.row_scales = nullptr;
-    if (p_.selected.positions != nullptr) list_rows(tile, s, w);
+    if (is_listed(p_)) list_rows(tile, kv_head, s, w);
     kernels_.attention_split(s);
   }
 
@@ -197,17 +197,26 @@ class Run {
 
  private:
   // Where the rows of a split's ranks lie.
-  void list_rows(const Tile& tile, AttentionSplit& s, const Workspace& w) const {
-    const int32_t* positions = p_.selected.positions + tile.first_token * p_.selected.max_count;
-    const int64_t row_bytes = head_dim_ * static_cast<int64_t>(p_.layout.element_bytes());
+  void list_rows(const Tile& tile, int32_t kv_head, AttentionSplit& s, const Workspace& w) const {
+    const int64_t positions = listed_positions(p_, tile.first_token);
+    const int64_t first = p_.selected.positions == nullptr ? window_begin(p_, tile.first_token) : 0;
     for (int64_t rank = s.begin; rank < s.end; ++rank) {
-      const int32_t position = positions[rank], offset = position % s.block_size;
-      const uint8_t* block = s.cache + s.block_table[position / s.block_size] * s.block_bytes;
-      w.listed[rank - s.begin] = block + offset * row_bytes;
-      w.listed_scales[rank - s.begin] = block + s.code_bytes + int64_t{offset} * s.scale_groups * 2;
+      const bool is_run = rank >= positions;
+      const int64_t number = is_run ? number_in(p_.runs.selected, tile.first_token, rank - positions, 0)
+                                    : number_in(p_.selected, tile.first_token, rank, first);
+      const KvLayout& layout = is_run ? p_.runs.layout : p_.layout;
+      const std::byte* head = (is_run ? p_.runs.cache : p_.cache) + static_cast<size_t>(kv_head) * layout.head_bytes();
+      const CachedRow row = cached_row(layout, head, s.block_table, number);
+      w.listed[rank - s.begin] = row.codes;
+      w.listed_scales[rank - s.begin] = row.scales;
     }
     s.rows = w.listed;
     s.row_scales = w.listed_scales;
+  }
+
+  // The number at a rank of a row's list, or of all from `first` on.
+  static int64_t number_in(const SelectedPositions& list, int32_t token, int64_t rank, int64_t first) {
+    return list.positions == nullptr ? first + rank : list.positions[token * list.max_count + rank];
   }
 
   const PagedAttentionParams& p_;

@@ -101,7 +101,8 @@ class CpuBackend final : public Backend {
           kernels_.rms_norm_row(head, norm, head_dim, p.norm_eps, p.norm_weight_offset, head);
         }
         if (table.cosine != nullptr) {
-          kernels_.rotate_head(head, table.cosine + row * half, table.sine + row * half, p.rotary_dim, p.interleaved);
+          kernels_.rotate_head(head + p.rotary_begin, table.cosine + row * half, table.sine + row * half, p.rotary_dim,
+                               p.interleaved);
         }
         if (norm != nullptr && p.norm_after_rotation) {
           kernels_.rms_norm_row(head, norm, head_dim, p.norm_eps, p.norm_weight_offset, head);
@@ -119,8 +120,8 @@ class CpuBackend final : public Backend {
         auto* bytes = reinterpret_cast<uint8_t*>(block + static_cast<size_t>(h) * layout.head_bytes());
         const bool apart = layout.content == KvContent::kKeysAndValues;
         const float* value = apart ? p.v + (row * layout.num_kv_heads + h) * head_dim : key;
-        kernels_.store_kv(static_cast<int32_t>(layout.dtype), key, value, layout.head_dim, layout.block_size,
-                          static_cast<int32_t>(slot % layout.block_size), layout.has_keys() ? bytes : nullptr,
+        kernels_.store_kv(static_cast<int32_t>(layout.dtype), key, value, layout.head_dim, layout.rows_per_block(),
+                          layout.row_of(slot % layout.block_size), layout.has_keys() ? bytes : nullptr,
                           layout.has_values() ? bytes + layout.values_offset() : nullptr);
       }
     });
@@ -162,9 +163,11 @@ class CpuBackend final : public Backend {
   }
 
   void mix_streams(const MixStreamsParams& p) override { run_mix_streams(p, pool_); }
+  void stream_gates(const StreamGatesParams& p) override { run_stream_gates(p, pool_); }
   void match_magnitude(const MatchMagnitudeParams& p) override { run_match_magnitude(p, pool_); }
   void cut_gates(const CutGatesParams& p) override { run_cut_gates(p, pool_); }
   void causal_conv(const CausalConvParams& p) override { run_causal_conv(p, pool_, kernels_); }
+  void pool_runs(const PoolRunsParams& p) override { run_pool_runs(p, pool_, kernels_); }
   void selective_scan(const SelectiveScanParams& p) override { run_selective_scan(p, pool_, kernels_); }
   void linear_recurrence(const LinearRecurrenceParams& p) override { run_linear_recurrence(p, pool_, kernels_); }
   void decay_gates(const DecayGatesParams& p) override { run_decay_gates(p, pool_, kernels_); }

@@ -95,12 +95,16 @@ struct IndexSpan {
   const float* q;        // [tiles of float_tile_rows][head_dim][float_tile_rows]
   const float* weights;  // [num_heads]
   float* scores;         // [end - begin, rounded up to 64]; what lies past the end means nothing
+  // As in AttentionSplit: what is scored are rows of a list then, in place of cached keys.
+  const uint8_t* const* rows;
+  const uint8_t* const* row_scales;
+  float* scratch;  // [65 * head_dim] with rows
 };
 
 // GatedActivationParams for num_rows rows of `count` elements; strides in floats. out may be gate.
 struct GatedRows {
   int32_t activation;  // Activation
-  float limit;         // of kClampedSwish
+  float limit;         // of kClampedSwish and kClampedSilu
   int64_t num_rows, count;
   const float* gate;
   int64_t gate_stride;
@@ -141,7 +145,7 @@ struct KernelTable {
   // Rotates one head by cos and sin [rotary_dim / 2].
   void (*rotate_head)(float* head, const float* cosine, const float* sine, int32_t rotary_dim, bool interleaved);
   // Stores one head's key and value of one token, of which key_bytes or value_bytes may be null: the head's bytes in the
-  // token's block.
+  // token's block. block_size: rows of a block, of which it is row `offset`.
   void (*store_kv)(int32_t kv_dtype, const float* key, const float* value, int32_t head_dim, int32_t block_size,
                    int32_t offset, uint8_t* key_bytes, uint8_t* value_bytes);
 
@@ -158,6 +162,7 @@ struct KernelTable {
 
   // The ops of tensor/recurrent_params.h, for rows of one sequence; states are updated in place.
   void (*causal_conv)(const ConvSpan& span);
+  void (*pool_runs)(const PoolSpan& span);
   void (*selective_scan)(const ScanSpan& span);
   void (*linear_recurrence)(const RecurrenceSpan& span);
   void (*decay_gates)(const float* raw, const float* bias, const float* rate, float low, float high, int64_t count,

@@ -8,6 +8,7 @@
 namespace headrace {
 
 void run_causal_conv(const CausalConvParams& params, ThreadPool& pool, const KernelTable& kernels);
+void run_pool_runs(const PoolRunsParams& params, ThreadPool& pool, const KernelTable& kernels);
 void run_selective_scan(const SelectiveScanParams& params, ThreadPool& pool, const KernelTable& kernels);
 void run_linear_recurrence(const LinearRecurrenceParams& params, ThreadPool& pool, const KernelTable& kernels);
 void run_decay_gates(const DecayGatesParams& params, ThreadPool& pool, const KernelTable& kernels);

@@ -1,6 +1,7 @@
 // Cosines and sines of a batch's positions, kept between the layers of one forward pass.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -17,7 +18,8 @@ class RopeTable {
     const float* cosine;  // [num_tokens, rotary_dim / 2], attention_factor included
     const float* sine;
   };
-  // Valid until the next call but one (a model alternates between at most two rotations per pass).
+  // Valid until the next call but kKept - 1. A pass alternates between few rotations: of full and of windowed layers, back
+  // again, and of runs of rows.
   Rows rows(const RopeStoreParams& params, ThreadPool& pool);
 
  private:
@@ -25,10 +27,12 @@ class RopeTable {
     std::vector<int32_t> positions, axes;
     std::vector<float> inv_freq;
     float attention_factor = 0.0f;
+    bool backwards = false;
     std::vector<float> cosine, sine;
   };
-  Entry entries_[2];
-  int next_ = 0;
+  static constexpr size_t kKept = 6;
+  std::array<Entry, kKept> entries_;
+  size_t next_ = 0;
 };
 
 }  // namespace headrace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/stream_gates.h"
+
 namespace headrace {
 namespace {
 
@@ -28,6 +30,10 @@ void run_mix_streams(const MixStreamsParams& p, ThreadPool& pool) {
       add_scaled(p.x + row * p.x_row_stride + i * p.x_stream_stride, coefficients[i], p.size, out);
     }
   });
+}
+
+void run_stream_gates(const StreamGatesParams& p, ThreadPool& pool) {
+  pool.run(p.num_tokens, [&](int64_t row, int) { compute_stream_gates(p, row); });
 }
 
 void run_match_magnitude(const MatchMagnitudeParams& p, ThreadPool& pool) {

@@ -9,6 +9,7 @@
 namespace headrace {
 
 void run_mix_streams(const MixStreamsParams& params, ThreadPool& pool);
+void run_stream_gates(const StreamGatesParams& params, ThreadPool& pool);
 void run_match_magnitude(const MatchMagnitudeParams& params, ThreadPool& pool);
 void run_cut_gates(const CutGatesParams& params, ThreadPool& pool);
 // ScaleParams with columns.

@@ -33,6 +33,9 @@ Status validate(const KvCacheConfig& config) {
       return invalid_argument("block_size", "{} is not a multiple of {} in [{}, {}]", layout.block_size, kKvTile,
                               kKvTile, kMaxDimension);
     }
+    if (layout.tokens_per_row < 1 || (layout.tokens_per_row > 1 && layout.content != KvContent::kRows)) {
+      return invalid_argument("layers", "{} tokens cannot share a row", layout.tokens_per_row);
+    }
     if (layout.num_kv_heads == 0 && config.state_floats > 0) continue;  // a layer without attention
     if (layout.num_kv_heads <= 0 || layout.num_kv_heads > kMaxDimension || layout.head_dim <= 0 ||
         layout.head_dim > kMaxDimension) {

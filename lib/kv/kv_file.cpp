@@ -74,8 +74,12 @@ std::optional<std::vector<std::byte>> make_buffer(size_t size) {
 
 }  // namespace
 
+int32_t used_rows(const KvLayout& layout, int64_t first_token, int64_t used_tokens) {
+  return static_cast<int32_t>((first_token % layout.tokens_per_row + used_tokens) / layout.tokens_per_row);
+}
+
 void zero_block_tail(const KvLayout& layout, std::span<std::byte> block, int32_t used) {
-  const auto block_size = static_cast<size_t>(layout.block_size);
+  const auto block_size = static_cast<size_t>(layout.rows_per_block());
   const auto first = static_cast<size_t>(used);
   // Keys: rows of 16 tokens side by side; values: the rest of the rows. Codes and scales differ in element
   // and count.
@@ -149,15 +153,16 @@ Status write_kv_file(const std::vector<KvLayout>& layers, const Hash128& identit
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       const std::span<const std::byte> bytes = block(static_cast<int64_t>(start / block_size), layer);
       if (bytes.empty()) continue;  // a layer without attention
-      if (used == first.block_size) {
+      const int32_t rows = used_rows(layers[layer], static_cast<int64_t>(start), used);
+      if (rows == layers[layer].rows_per_block()) {
         HEADRACE_RETURN_IF_ERROR(emit(bytes));
         continue;
       }
-      // What lies past the last token was left there by other sequences, and is none of the file's business.
+      // What lies past the last row was left there by other sequences, and is none of the file's business.
       auto copy = make_buffer(bytes.size());
       if (!copy) return out_of_memory("kv file", "no memory for a block of {} bytes", bytes.size());
       std::ranges::copy(bytes, copy->begin());
-      zero_block_tail(layers[layer], *copy, used);
+      zero_block_tail(layers[layer], *copy, rows);
       HEADRACE_RETURN_IF_ERROR(emit(*copy));
     }
   }

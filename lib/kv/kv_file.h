@@ -10,7 +10,7 @@
 //   64  XXH3-64 of bytes 0..63                     (this far every format version agrees)
 //   72  per layer (a part of the cache each): KV heads u32, head dim u32
 //       token ids i32 [tokens]
-//       per block, per layer: the block's bytes    (tensor/kv_layout.h; zero past the last token)
+//       per block, per layer: the block's bytes    (tensor/kv_layout.h; zero past the last row)
 //       the recurrent state after the last token   (nothing for 0 tokens)
 //       XXH3-64 of everything before
 #pragma once
@@ -62,7 +62,9 @@ class KvFileReader {
   uint64_t payload_hash_ = 0;
 };
 
-// Zeroes positions [used, block_size) of a block.
+// Rows of a block that its first used_tokens tokens, the first of them at position first_token, have completed.
+int32_t used_rows(const KvLayout& layout, int64_t first_token, int64_t used_tokens);
+// Zeroes rows [used, layout.rows_per_block()) of a block.
 void zero_block_tail(const KvLayout& layout, std::span<std::byte> block, int32_t used);
 
 }  // namespace headrace::kv

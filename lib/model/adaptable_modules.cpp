@@ -43,6 +43,18 @@ class Products {
     add("k_rope", weights.k_rope);
     add("o_proj", weights.o);
   }
+  void add(const CompressedWeights& weights) {
+    add("q_down", weights.q_down);
+    add("q_proj", weights.q);
+    add("k_proj", weights.k);
+    add("o_proj", weights.o);
+    add("compressor.value", weights.compressor.value);
+    add("compressor.gate", weights.compressor.gate);
+    add("indexer.compressor.value", weights.index_compressor.value);
+    add("indexer.compressor.gate", weights.index_compressor.gate);
+    add("indexer.q_proj", weights.index_q);
+    add("indexer.head_weights", weights.index_head_weights);
+  }
   void add(const AttentionBesideMambaWeights& weights) { add(weights.attention); }
   template <class Mixer>
   void add(const Mixer&) {}
@@ -62,7 +74,7 @@ class Products {
 // Why nothing is added to the products of a weight that is none of the above.
 std::string_view why_not(std::string_view name) {
   if (name.find(".experts.") != std::string_view::npos) return "adapters of experts are not built";
-  if (name.find(".heads.") != std::string_view::npos) {
+  if (name.find(".heads.") != std::string_view::npos || name.find(".groups.") != std::string_view::npos) {
     return "adapters of a matrix that is multiplied head by head are not built";
   }
   if (name.find("router") != std::string_view::npos) return "adapters of routers are not built";

@@ -30,6 +30,9 @@ struct Attend {
   void operator()(const SparseLatentAttention& spec, const SparseLatentWeights& weights) const {
     attend(step, spec, weights, input(), batch, cache, with_output);
   }
+  void operator()(const CompressedAttention& spec, const CompressedWeights& weights) const {
+    attend(step, spec, weights, input(), batch, cache, with_output);
+  }
   void operator()(const NoAttention&, const NoAttentionWeights&) const {}
   void operator()(const AttentionBesideMamba& spec, const AttentionBesideMambaWeights& weights) const {
     (*this)(spec.attention, weights.attention);
@@ -66,6 +69,9 @@ struct Project {
   void operator()(const SparseLatentAttention& spec, const SparseLatentWeights& weights) const {
     (*this)(spec.latent, weights.latent);
   }
+  void operator()(const CompressedAttention& spec, const CompressedWeights& weights) const {
+    project_attention(step, spec, weights, layer.post_attention_norm, scale);
+  }
   void operator()(const NoAttention&, const NoAttentionWeights&) const {}
   void operator()(const AttentionBesideMamba& spec, const AttentionBesideMambaWeights& weights) const {
     scale_rows(step, step.work.attention, attention_width(spec.attention), spec.attention_scale);
@@ -87,6 +93,7 @@ struct AttentionWidth {
   int64_t operator()(const GqaAttention& spec) const { return int64_t{spec.num_heads} * spec.value_dim(); }
   int64_t operator()(const LatentAttention& spec) const { return int64_t{spec.num_heads} * spec.key_dim(); }
   int64_t operator()(const SparseLatentAttention& spec) const { return (*this)(spec.latent); }
+  int64_t operator()(const CompressedAttention& spec) const { return int64_t{spec.num_heads} * spec.head_dim; }
   int64_t operator()(const AttentionBesideMamba& spec) const { return (*this)(spec.attention); }
 };
 
@@ -98,6 +105,7 @@ struct MixedWidth {
   int64_t operator()(const GqaAttention&) const { return 0; }
   int64_t operator()(const LatentAttention&) const { return 0; }
   int64_t operator()(const SparseLatentAttention&) const { return 0; }
+  int64_t operator()(const CompressedAttention&) const { return 0; }
   int64_t operator()(const AttentionBesideMamba& spec) const { return spec.mamba.inner(); }
 };
 

@@ -55,6 +55,8 @@ void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights&
 void project_attention(const StepContext& step, const GqaAttention& spec, const GqaWeights& weights,
                        const NormWeight& post_norm, float scale);
 
+// The sequences of a batch with their states, of which the layer's part begins at `offset`.
+StateRows state_rows(const Batch& batch, int64_t offset);
 // work.normed [num_rows, hidden_size] -> work.mixed [num_rows, mixer_sizes(spec).out], before the output projection; the
 // states of the batch's sequences, where the layer's part begins at `offset`, go on.
 void mix(const StepContext& step, const ShortConv& spec, const ShortConvWeights& weights, const Batch& batch,
@@ -98,6 +100,11 @@ void rotate_and_store(const StepContext& step, const RopeSpec& rope, int32_t num
 // The same over the positions that the layer's indexer, or that of a layer before, chose into work.selected.
 void attend(const StepContext& step, const SparseLatentAttention& spec, const SparseLatentWeights& weights,
             const float* input, const Batch& batch, const LayerCache& cache, bool with_output);
+// Likewise of compressed attention; the batch's states, where the layer's part begins at cache.state_offset, go on.
+void attend(const StepContext& step, const CompressedAttention& spec, const CompressedWeights& weights,
+            const float* input, const Batch& batch, const LayerCache& cache, bool with_output);
+void project_attention(const StepContext& step, const CompressedAttention& spec, const CompressedWeights& weights,
+                       const NormWeight& post_norm, float scale);
 void project_attention(const StepContext& step, const LayerSpec& spec, const LayerWeights& weights);
 // Floats of a row in work.attention and work.mixed between the two.
 int64_t attention_width(const AttentionSpec& spec);
@@ -124,6 +131,14 @@ void correct_streams(const StepContext& step, const AltUp& spec, const LayerWeig
                      int64_t stream_rows);
 // work.x = the mean of what the streams are brought back to.
 void join_streams(const StepContext& step, const AltUp& spec, const ModelWeights& weights, int64_t stream_rows);
+// HyperConnections: work.streams [num_rows, num_streams, hidden_size]. The streams of the embeddings in work.x.
+void expand_streams(const StepContext& step, const HyperConnections& spec);
+// work.x = what a block sees of the streams; leave_block needs work.coefficients and work.modalities as they are then.
+void enter_block(const StepContext& step, const HyperConnections& spec, const StreamGateWeights& weights);
+// The streams mixed, with the block's output in work.x added to all.
+void leave_block(const StepContext& step, const HyperConnections& spec);
+// work.x = the sum behind the last layer.
+void join_streams(const StepContext& step, const HyperConnections& spec, const StreamGateWeights& weights);
 // work.x = (work.x + n + norm(right(left(n)))) / sqrt 2, n: what attention saw, in work.normed.
 void add_laurel(const StepContext& step, const LaurelWeights& weights, int64_t rank);
 

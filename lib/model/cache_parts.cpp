@@ -10,12 +10,13 @@ struct CachedPart {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   KvContent content = KvContent::kKeysAndValues;
+  int32_t tokens_per_row = 1;
 };
 
 struct LayerCacheSizes {
   uint64_t state_floats = 0;
   std::optional<CachedPart> attention = CachedPart();
-  std::optional<CachedPart> indexer;
+  std::optional<CachedPart> runs, indexer;
 
   template <class Spec>
   void operator()(const Spec& spec) {
@@ -30,6 +31,16 @@ struct LayerCacheSizes {
   void operator()(const SparseLatentAttention& spec) {
     attention = CachedPart{1, spec.latent.key_dim(), KvContent::kRows};
     if (spec.indexer) indexer = CachedPart{1, spec.indexer->head_dim, KvContent::kKeys};
+  }
+  void operator()(const CompressedAttention& spec) {
+    attention = CachedPart{1, spec.head_dim, KvContent::kRows};
+    if (!spec.compressor) return;
+    const auto add = [&](int32_t head_dim, std::optional<CachedPart>& part) {
+      part = CachedPart{1, head_dim, KvContent::kRows, spec.compressor->run};
+      state_floats += (spec.compressor->overlap ? 6 : 3) * static_cast<uint64_t>(head_dim);  // PoolRunsParams
+    };
+    add(spec.head_dim, runs);
+    if (spec.indexer) add(spec.indexer->head_dim, indexer);
   }
   void operator()(const AttentionBesideMamba& spec) {
     (*this)(spec.attention);
@@ -49,11 +60,12 @@ std::vector<KvLayout> kv_layouts(const ModelSpec& spec, KvDType dtype, int32_t b
   std::vector<KvLayout> layouts;
   layouts.reserve(spec.layers.size());
   const auto add = [&](const CachedPart& part) {
-    layouts.push_back({dtype, part.num_kv_heads, part.head_dim, block_size, part.content});
+    layouts.push_back({dtype, part.num_kv_heads, part.head_dim, block_size, part.content, part.tokens_per_row});
   };
   for (const LayerSpec& layer : spec.layers) {
     const LayerCacheSizes sizes = cache_sizes(layer);
     if (sizes.attention) add(*sizes.attention);
+    if (sizes.runs) add(*sizes.runs);
     if (sizes.indexer) add(*sizes.indexer);
   }
   return layouts;
@@ -61,7 +73,7 @@ std::vector<KvLayout> kv_layouts(const ModelSpec& spec, KvDType dtype, int32_t b
 
 size_t num_cache_parts(const LayerSpec& layer) {
   const LayerCacheSizes sizes = cache_sizes(layer);
-  return (sizes.attention ? 1u : 0u) + (sizes.indexer ? 1u : 0u);
+  return (sizes.attention ? 1u : 0u) + (sizes.runs ? 1u : 0u) + (sizes.indexer ? 1u : 0u);
 }
 
 bool keeps_nothing(const LayerSpec& layer) {

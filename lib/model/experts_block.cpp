@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "model/blocks.h"
 
 namespace headrace {
@@ -26,6 +28,11 @@ void choose(const StepContext& step, const RouterSpec& spec, const MoeWeights& w
   params.scale = spec.scale;
   params.experts = work.experts.data();
   params.weights = work.expert_weights.data();
+  for (int64_t row = 0; row < step.num_rows && spec.by_token; ++row) {
+    const auto token = static_cast<int64_t>(work.token_ids[static_cast<size_t>(row)]);
+    std::copy_n(weights.by_token.begin() + token * spec.top_k, spec.top_k, work.given.begin() + row * spec.top_k);
+  }
+  if (spec.by_token) params.given = work.given.data();
   step.backend.route(params);
 }
 

@@ -15,14 +15,18 @@ namespace {
 struct Widths {
   MixerSizes mixer;
   int64_t hidden = 0, q = 0, kv = 0, attention = 0, q_latent = 0, latent_q = 0, index_q = 0, index_k = 0,
-          index_heads = 0, selected = 0, per_layer = 0, second = 0, streams = 0, laurel = 0, intermediate = 0,
-          experts = 0, top_k = 0, visited = 0;
+          index_heads = 0, selected = 0, per_layer = 0, second = 0, streams = 0, stream_gates = 0, laurel = 0,
+          intermediate = 0, experts = 0, top_k = 0, visited = 0, run_values = 0, run_rows = 0;
 
   explicit Widths(const ModelSpec& spec) : hidden(spec.hidden_size) {
     if (spec.per_layer_inputs) {
       per_layer = static_cast<int64_t>(spec.layers.size()) * spec.per_layer_inputs->size;
     }
     if (const auto* altup = std::get_if<AltUp>(&spec.streams)) streams = altup->num_streams;
+    if (const auto* hyper = std::get_if<HyperConnections>(&spec.streams)) {
+      streams = hyper->num_streams;
+      stream_gates = streams * (streams + 2);
+    }
     for (const LayerSpec& layer : spec.layers) laurel = std::max<int64_t>(laurel, layer.laurel_rank);
     for (const LayerSpec& layer : spec.layers) {
       std::visit([&](const auto& kind) { add(kind); }, layer.attention);
@@ -32,8 +36,9 @@ struct Widths {
   // Experts are counted with what the backend holds of their rows: inner values of gate and up, and outputs.
   int64_t total() const {
     return 3 * hidden + q + attention + q_latent + latent_q + index_q + index_k + index_heads + selected +
-           2 * per_layer + second + laurel + streams * (2 * hidden + streams + 1) + 2 * kv + 2 * intermediate +
-           experts + 2 * top_k + visited + mixer.in + mixer.conv + mixer.gate + mixer.step + mixer.decay + mixer.out;
+           2 * per_layer + second + laurel + streams * (2 * hidden + streams + 2) + stream_gates + 2 * kv +
+           2 * intermediate + 2 * run_values + run_rows + experts + 3 * top_k + visited + mixer.in + mixer.conv +
+           mixer.gate + mixer.step + mixer.decay + mixer.out;
   }
 
  private:
@@ -58,6 +63,23 @@ struct Widths {
     index_q = std::max(index_q, int64_t{spec.indexer->num_heads} * spec.indexer->head_dim);
     index_k = std::max<int64_t>(index_k, spec.indexer->head_dim);
     index_heads = std::max<int64_t>(index_heads, spec.indexer->num_heads);
+  }
+  void add(const CompressedAttention& spec) {
+    const int64_t width = int64_t{spec.num_heads} * spec.head_dim;
+    q = std::max({q, width, int64_t{spec.output_groups} * spec.output_rank});
+    attention = std::max(attention, width);
+    kv = std::max<int64_t>(kv, spec.head_dim);
+    q_latent = std::max<int64_t>(q_latent, spec.q_rank);
+    if (!spec.compressor) return;
+    int64_t head_dim = spec.head_dim;
+    if (spec.indexer) {
+      head_dim = std::max<int64_t>(head_dim, spec.indexer->head_dim);
+      selected = std::max<int64_t>(selected, spec.indexer->top_k);
+      index_q = std::max(index_q, int64_t{spec.indexer->num_heads} * spec.indexer->head_dim);
+      index_heads = std::max<int64_t>(index_heads, spec.indexer->num_heads);
+    }
+    run_values = std::max(run_values, (spec.compressor->overlap ? 2 : 1) * head_dim);
+    run_rows = std::max(run_rows, head_dim);
   }
   template <class Mixer>
   void add(const Mixer& spec) {
@@ -172,6 +194,14 @@ Status ForwardPass::grow(int64_t num_rows) {
     work_.predicted.resize(rows * static_cast<size_t>(widths.streams * widths.hidden));
     work_.coefficients.resize(rows * static_cast<size_t>(widths.streams * widths.streams));
     work_.modalities.resize(rows * static_cast<size_t>(widths.streams));
+    work_.stream_gates.resize(rows * static_cast<size_t>(widths.stream_gates));
+    work_.stream_sums.resize(rows * static_cast<size_t>(widths.streams));
+    work_.run_values.resize(rows * static_cast<size_t>(widths.run_values));
+    work_.run_gates.resize(rows * static_cast<size_t>(widths.run_values));
+    work_.run_rows.resize(rows * static_cast<size_t>(widths.run_rows));
+    work_.run_entries.resize(rows);
+    work_.run_positions.resize(rows);
+    work_.run_slots.resize(rows);
     work_.laurel.resize(rows * static_cast<size_t>(widths.laurel));
     work_.k.resize(rows * static_cast<size_t>(widths.kv));
     work_.v.resize(rows * static_cast<size_t>(widths.kv));
@@ -187,6 +217,8 @@ Status ForwardPass::grow(int64_t num_rows) {
     work_.decay.resize(rows * static_cast<size_t>(widths.mixer.decay));
     work_.mixed.resize(rows * static_cast<size_t>(widths.mixer.out));
     work_.router.resize(rows * static_cast<size_t>(widths.experts));
+    work_.token_ids.resize(rows);
+    work_.given.resize(rows * static_cast<size_t>(widths.top_k));
     work_.experts.resize(rows * static_cast<size_t>(widths.top_k));
     work_.expert_weights.resize(rows * static_cast<size_t>(widths.top_k));
   } catch (const std::bad_alloc&) {
@@ -303,6 +335,9 @@ Status ForwardPass::check_images(const Batch& batch) const {
     last = row;
   }
   const auto absent = [](const float* embedding) { return embedding == nullptr; };
+  if (!batch.embedded_rows.empty() && routes_by_token(spec_)) {
+    return invalid_argument("embedded_rows", "experts of {} are chosen by token", spec_.architecture);
+  }
   if (batch.embeddings.size() != batch.embedded_rows.size() || std::ranges::any_of(batch.embeddings, absent)) {
     return invalid_argument("embeddings", "not one per row");
   }
@@ -354,12 +389,27 @@ void ForwardPass::finish_layer(const StepContext& step, size_t layer, const floa
 }
 
 // Moves the listed (ascending) rows to the front.
-void ForwardPass::keep_rows(const std::vector<int32_t>& rows, float* values, int64_t width) const {
+template <class T>
+void ForwardPass::keep_rows(const std::vector<int32_t>& rows, T* values, int64_t width) const {
   if (width == 0) return;  // layers of this kind have no such values
-  const auto row_floats = static_cast<size_t>(width);
+  const auto row_values = static_cast<size_t>(width);
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto from = static_cast<size_t>(rows[i]);
-    if (from != i) std::memcpy(&values[i * row_floats], &values[from * row_floats], row_floats * sizeof(float));
+    if (from != i) std::memcpy(&values[i * row_values], &values[from * row_values], row_values * sizeof(T));
+  }
+}
+
+// Likewise of the streams of all rows.
+void ForwardPass::keep_streams(const std::vector<int32_t>& rows, int64_t stream_rows) {
+  if (const auto* altup = std::get_if<AltUp>(&spec_.streams)) {
+    for (int32_t s = 0; s < altup->num_streams; ++s) {
+      keep_rows(rows, work_.streams.data() + s * stream_rows * spec_.hidden_size, spec_.hidden_size);
+    }
+  } else if (const auto* hyper = std::get_if<HyperConnections>(&spec_.streams)) {
+    const int64_t count = hyper->num_streams;
+    keep_rows(rows, work_.streams.data(), count * spec_.hidden_size);
+    keep_rows(rows, work_.coefficients.data(), count * count);
+    keep_rows(rows, work_.modalities.data(), count);
   }
 }
 
@@ -398,7 +448,10 @@ Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
   keep(work_.x, 1, spec_.hidden_size);
   if (const auto* altup = std::get_if<AltUp>(&spec_.streams)) {
     keep(work_.streams, static_cast<size_t>(altup->num_streams), spec_.hidden_size);
+  } else {
+    keep_streams(batch.logits_rows, batch.num_tokens());
   }
+  if (routes_by_token(spec_)) keep_rows(batch.logits_rows, work_.token_ids.data(), 1);
   if (spec_.per_layer_inputs) keep(work_.per_layer, spec_.layers.size(), spec_.per_layer_inputs->size);
   step.num_rows = kept.num_tokens();
   work_.adapters = adapter_rows(kept);
@@ -409,6 +462,7 @@ Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
 // False where nothing past the layer's attention is wanted. Drops rows in the last layer.
 bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, const LayerCache& cache) {
   const auto* const altup = std::get_if<AltUp>(&spec_.streams);
+  const auto* const hyper = std::get_if<HyperConnections>(&spec_.streams);
   const LayerSpec& layer = spec_.layers[i];
   const LayerWeights& weights = weights_.layers[i];
   // Past the last layer's attention only rows whose logits are wanted matter; rows are independent, so
@@ -417,6 +471,7 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
   const bool last_rows_only = i + 1 == spec_.layers.size() && wanted < batch.num_tokens() && !observer_;
   const bool stop_here = last_rows_only && wanted == 0;
   if (altup != nullptr) predict_streams(step, *altup, weights.altup, batch.num_tokens());
+  if (hyper != nullptr) enter_block(step, *hyper, weights.hyper.attention);
   float* const inputs = spec_.per_layer_inputs ? work_.per_layer.data() + static_cast<int64_t>(i) * batch.num_tokens() *
                                                                               spec_.per_layer_inputs->size
                                                : nullptr;
@@ -424,12 +479,8 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
   if (stop_here) return false;
   if (last_rows_only) {
     keep_rows(batch.logits_rows, work_.x.data(), spec_.hidden_size);
-    if (altup != nullptr) {
-      for (int32_t s = 0; s < altup->num_streams; ++s) {
-        keep_rows(batch.logits_rows, work_.streams.data() + s * batch.num_tokens() * spec_.hidden_size,
-                  spec_.hidden_size);
-      }
-    }
+    keep_streams(batch.logits_rows, batch.num_tokens());
+    if (routes_by_token(spec_)) keep_rows(batch.logits_rows, work_.token_ids.data(), 1);
     if (layer.parallel || layer.laurel_rank > 0) keep_rows(batch.logits_rows, work_.normed.data(), spec_.hidden_size);
     keep_rows(batch.logits_rows, work_.attention.data(), attention_width(layer.attention));
     keep_rows(batch.logits_rows, work_.mixed.data(), mixed_width(layer.attention));
@@ -442,13 +493,21 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
   // block shares attention's, which is still in work_.normed.
   const float* input = work_.normed.data();
   if (layer.parallel && layer.feed_forward_norm) input = block_input(step, weights.feed_forward_norm, {});
+  // Blocks add their output to work.x: to nothing where streams take it.
+  const auto clear = [&] { std::fill_n(work_.x.data(), step.num_rows * spec_.hidden_size, 0.0f); };
+  if (hyper != nullptr) clear();
   project_attention(step, layer, weights);
+  if (hyper != nullptr) {
+    leave_block(step, *hyper);
+    enter_block(step, *hyper, weights.hyper.feed_forward);
+  }
   if (layer.laurel_rank > 0) add_laurel(step, weights.laurel, layer.laurel_rank);
   normalize_stream(step, weights.attention_stream_norm);
   const bool has_feed_forward = !std::holds_alternative<NoFeedForward>(layer.feed_forward);
   if (!layer.parallel && has_feed_forward) {
     input = block_input(step, weights.feed_forward_norm, layer.feed_forward_residual);
   }
+  if (hyper != nullptr) clear();
   const float scale = layer.feed_forward_residual.scale;
   if (const auto* moe = std::get_if<MixtureOfExperts>(&layer.feed_forward)) {
     feed_forward(step, *moe, std::get<MoeWeights>(weights.feed_forward), input, weights.post_feed_forward_norm, scale);
@@ -462,6 +521,8 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
   normalize_stream(step, weights.feed_forward_stream_norm);
   if (altup != nullptr) {
     correct_streams(step, *altup, weights, inputs, batch.num_tokens());
+  } else if (hyper != nullptr) {
+    leave_block(step, *hyper);
   } else {
     finish_layer(step, i, inputs);
   }
@@ -488,6 +549,9 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   if (spec_.per_layer_inputs) project_per_layer(step, *spec_.per_layer_inputs, weights_, batch);
   const auto* const altup = std::get_if<AltUp>(&spec_.streams);
   if (altup != nullptr) expand_streams(step, *altup, weights_, batch.num_tokens());
+  const auto* const hyper = std::get_if<HyperConnections>(&spec_.streams);
+  if (hyper != nullptr) expand_streams(step, *hyper);
+  if (routes_by_token(spec_)) std::ranges::copy(batch.token_ids, work_.token_ids.begin());
   for (size_t seq = 0; seq + 1 < batch.query_start.size() && attends_both_ways(spec_); ++seq) {
     work_.sequence_ends[seq] = batch.query_start[seq + 1] - batch.query_start[seq];
   }
@@ -510,6 +574,7 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
 
   if (num_wanted == 0) return {};
   if (altup != nullptr) join_streams(step, *altup, weights_, rows->num_tokens());
+  if (hyper != nullptr) join_streams(step, *hyper, *weights_.stream_head);
   if (step.num_rows != num_wanted) {
     keep_rows(batch.logits_rows, work_.x.data(), spec_.hidden_size);
     step.num_rows = num_wanted;

@@ -33,16 +33,22 @@ struct ForwardWorkspace {
   std::vector<float> q_latent, latent_q;
   // Of sparse attention: the indexer's queries, keys and weights of its heads, and the positions each row sees.
   std::vector<float> index_q, index_k, index_weights;
-  std::vector<int32_t> selected, num_selected;   // [rows, top_k], [rows]
-  std::vector<float> second;                     // [rows, hidden_size] of experts beside a feed-forward
-  std::vector<float> streams, predicted;         // [streams, rows, hidden_size] of AltUp
-  std::vector<float> coefficients, modalities;   // [rows, streams^2], [rows, streams]
-  std::vector<float> laurel;                     // [rows, laurel_rank]
-  std::vector<float> per_layer, per_layer_rows;  // inputs of all layers, layer by layer and row by row
-  std::vector<AdapterRows> adapters;             // of the rows that go on
-  std::vector<float> adapted;                    // [rows, rank] between the two products of an adapter
-  std::vector<float> router;     // [rows, num_experts] logits, then a row's gate of the shared feed-forward
-  std::vector<int32_t> experts;  // [rows, top_k]
+  std::vector<int32_t> selected, num_selected;  // [rows, top_k], [rows]
+  std::vector<float> second;                    // [rows, hidden_size] of experts beside a feed-forward
+  std::vector<float> streams, predicted;        // [streams, rows, hidden_size] of AltUp, of others [rows, streams, ...]
+  std::vector<float> coefficients, modalities;  // [rows, streams^2], [rows, streams]
+  std::vector<float> stream_gates, stream_sums;  // [rows, streams (streams + 2)], [rows, streams] of HyperConnections
+  // Of compressed attention: what runs are pooled of, which of them end here, and their rows.
+  std::vector<float> run_values, run_gates, run_rows;
+  std::vector<int32_t> run_entries, run_positions;  // [rows], [runs]
+  std::vector<int64_t> run_slots;                   // [runs]
+  std::vector<float> laurel;                        // [rows, laurel_rank]
+  std::vector<float> per_layer, per_layer_rows;     // inputs of all layers, layer by layer and row by row
+  std::vector<AdapterRows> adapters;                // of the rows that go on
+  std::vector<float> adapted;                       // [rows, rank] between the two products of an adapter
+  std::vector<float> router;            // [rows, num_experts] logits, then a row's gate of the shared feed-forward
+  std::vector<int32_t> token_ids;       // [rows], where experts are chosen by token
+  std::vector<int32_t> experts, given;  // [rows, top_k]
   std::vector<float> expert_weights;
 };
 
@@ -90,7 +96,9 @@ class ForwardPass {
   void finish_layer(const StepContext& step, size_t layer, const float* inputs);
   std::span<const CachePart> parts_of_layer(std::span<const CachePart> parts, size_t layer) const;
   Status grow_adapted(const std::vector<AdapterRows>& adapters, int64_t num_rows);
-  void keep_rows(const std::vector<int32_t>& rows, float* values, int64_t width) const;
+  template <class T>
+  void keep_rows(const std::vector<int32_t>& rows, T* values, int64_t width) const;
+  void keep_streams(const std::vector<int32_t>& rows, int64_t stream_rows);
 
   const ModelSpec& spec_;
   const ModelWeights& weights_;

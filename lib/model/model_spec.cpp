@@ -5,6 +5,7 @@
 
 #include "formats/json_writer.h"
 #include "model/mixer.h"
+#include "tensor/stream_params.h"
 
 namespace headrace {
 
@@ -22,6 +23,8 @@ constexpr int64_t kMaxParts = int64_t{1} << 17;
 constexpr int64_t kMaxPositions = int64_t{1} << 28;
 constexpr int64_t kMaxAxes = 8;
 constexpr int64_t kMaxStreams = 64;
+constexpr int64_t kMaxIterations = 1000;
+constexpr int64_t kMaxRun = int64_t{1} << 16;
 
 Status check_range(const std::string& place, int64_t value, int64_t low, int64_t high) {
   if (value < low || value > high) return malformed(place, "{} is outside [{}, {}]", value, low, high);
@@ -114,6 +117,35 @@ Status check_attention(const std::string& place, const SparseLatentAttention& sp
   HEADRACE_RETURN_IF_ERROR(check_range(indexer + "head_dim", spec.indexer->head_dim, 1, kMaxHeadDim));
   if (!(spec.indexer->norm_eps > 0)) return malformed(indexer + "norm_eps", "must be a positive number");
   return check_rope(indexer + "rope.", spec.indexer->rope, spec.indexer->head_dim);
+}
+
+Status check_attention(const std::string& place, const CompressedAttention& spec) {
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "num_heads", spec.num_heads, 1, kMaxHeads));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "head_dim", spec.head_dim, 1, kMaxHeadDim));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "q_rank", spec.q_rank, 1, kMaxHidden));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "window", spec.window, 1, kMaxPositions));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "output_groups", spec.output_groups, 1, spec.num_heads));
+  if (spec.num_heads % spec.output_groups != 0) {
+    return malformed(place + "output_groups", "{} heads are no multiple of {} groups", spec.num_heads,
+                     spec.output_groups);
+  }
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "output_rank", spec.output_rank, 1, kMaxHidden));
+  HEADRACE_RETURN_IF_ERROR(check_finite(place + "scale", spec.scale));
+  if (!(spec.eps > 0) || !std::isfinite(spec.eps)) return malformed(place + "eps", "must be a positive number");
+  HEADRACE_RETURN_IF_ERROR(check_rope(place + "rope.", spec.rope, spec.head_dim));
+  if (!spec.rope.axes.empty() || !spec.rope.long_inv_freq.empty()) {
+    return unsupported(place + "rope", "runs have one position and one set of frequencies");
+  }
+  if (spec.compressor) {
+    HEADRACE_RETURN_IF_ERROR(check_range(place + "compressor.run", spec.compressor->run, 1, kMaxRun));
+  }
+  if (!spec.indexer) return {};
+  const std::string indexer = place + "indexer.";
+  if (!spec.compressor) return malformed(indexer + "top_k", "there are no runs to choose from");
+  HEADRACE_RETURN_IF_ERROR(check_range(indexer + "num_heads", spec.indexer->num_heads, 1, kMaxHeads));
+  HEADRACE_RETURN_IF_ERROR(
+      check_range(indexer + "head_dim", spec.indexer->head_dim, std::max(spec.rope.rotary_dim, 1), kMaxHeadDim));
+  return check_range(indexer + "top_k", spec.indexer->top_k, 1, kMaxPositions);
 }
 
 Status check_attention(const std::string& place, const AttentionBesideMamba& spec) {
@@ -232,6 +264,34 @@ void write_attention(JsonWriter& out, const SparseLatentAttention& spec, bool wi
   out.end_object();
 }
 
+void write_attention(JsonWriter& out, const CompressedAttention& spec, bool with_frequencies) {
+  out.begin_object();
+  out.member("kind", "compressed");
+  out.member("num_heads", spec.num_heads);
+  out.member("head_dim", spec.head_dim);
+  out.member("q_rank", spec.q_rank);
+  out.member("window", spec.window);
+  out.member("output_groups", spec.output_groups);
+  out.member("output_rank", spec.output_rank);
+  out.member("scale", spec.scale);
+  out.member("eps", spec.eps);
+  if (spec.compressor) {
+    out.member("run", spec.compressor->run);
+    out.member("overlap", spec.compressor->overlap);
+  }
+  if (spec.indexer) {
+    out.key("indexer");
+    out.begin_object();
+    out.member("num_heads", spec.indexer->num_heads);
+    out.member("head_dim", spec.indexer->head_dim);
+    out.member("top_k", spec.indexer->top_k);
+    out.end_object();
+  }
+  out.key("rope");
+  write_rope(out, spec.rope, with_frequencies);
+  out.end_object();
+}
+
 void write_attention(JsonWriter& out, const AttentionBesideMamba& spec, bool with_frequencies) {
   out.begin_object();
   out.member("kind", "attention_beside_mamba");
@@ -263,6 +323,15 @@ void write_feed_forward(JsonWriter& out, const NoFeedForward&) {
   out.end_object();
 }
 
+std::string_view score_name(RouterScore score) {
+  switch (score) {
+    case RouterScore::kSoftmax: return "softmax";
+    case RouterScore::kSigmoid: return "sigmoid";
+    case RouterScore::kSqrtSoftplus: return "sqrt_softplus";
+  }
+  return "?";
+}
+
 void write_experts(JsonWriter& out, const MixtureOfExperts& moe) {
   const RouterSpec& router = moe.router;
   out.member("num_experts", router.num_experts);
@@ -270,7 +339,8 @@ void write_experts(JsonWriter& out, const MixtureOfExperts& moe) {
   out.member("num_groups", router.num_groups);
   out.member("top_groups", router.top_groups);
   out.member("group_score", router.group_score == GroupScore::kMax ? "max" : "top_two_sum");
-  out.member("score", router.score == RouterScore::kSoftmax ? "softmax" : "sigmoid");
+  out.member("score", score_name(router.score));
+  if (router.by_token) out.member("by_token", true);
   out.member("router_bias", router.bias);
   out.member("router_correction", router.correction);
   out.member("normalize", router.normalize);
@@ -383,7 +453,30 @@ Status check_kv_layer(const std::string& place, const ModelSpec& spec, size_t la
   return {};
 }
 
+// Streams take the output of whole blocks, and nothing else.
+Status check_hyper_connections(const ModelSpec& spec, const HyperConnections& hyper) {
+  HEADRACE_RETURN_IF_ERROR(check_range("hc_mult", hyper.num_streams, 1, kMostGatedStreams));
+  HEADRACE_RETURN_IF_ERROR(check_range("hc_sinkhorn_iters", hyper.iterations, 1, kMaxIterations));
+  if (!(hyper.eps >= 0) || !std::isfinite(hyper.eps)) return malformed("hc_eps", "not a finite number of at least 0");
+  if (spec.deep_embeddings > 0 || spec.per_layer_inputs) {
+    return unsupported("hc_mult", "layers with inputs of their own beside several streams");
+  }
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const LayerSpec& layer = spec.layers[i];
+    const bool whole = layer.attention_norm && layer.feed_forward_norm &&
+                       !std::holds_alternative<NoAttention>(layer.attention) &&
+                       !std::holds_alternative<NoFeedForward>(layer.feed_forward);
+    if (!whole || layer.parallel || layer.stream_norms || layer.output_scale || layer.laurel_rank > 0 ||
+        layer.attention_residual.normed || layer.feed_forward_residual.normed ||
+        std::holds_alternative<DenseBesideExperts>(layer.feed_forward)) {
+      return unsupported(fmt::format("layers.{}", i), "a layer of this kind beside several streams");
+    }
+  }
+  return {};
+}
+
 Status check_streams(const ModelSpec& spec) {
+  if (const auto* hyper = std::get_if<HyperConnections>(&spec.streams)) return check_hyper_connections(spec, *hyper);
   const auto* altup = std::get_if<AltUp>(&spec.streams);
   if (altup == nullptr) return {};
   HEADRACE_RETURN_IF_ERROR(check_range("altup_num_inputs", altup->num_streams, 1, kMaxStreams));
@@ -441,6 +534,14 @@ void write_embedding(JsonWriter& out, const ModelSpec& spec) {
     out.member("output_scale", altup->output_scale);
     out.end_object();
   }
+  if (const auto* hyper = std::get_if<HyperConnections>(&spec.streams)) {
+    out.key("hyper_connections");
+    out.begin_object();
+    out.member("num_streams", hyper->num_streams);
+    out.member("iterations", hyper->iterations);
+    out.member("eps", hyper->eps);
+    out.end_object();
+  }
   if (!spec.per_layer_inputs) return;
   out.key("per_layer_inputs");
   out.begin_object();
@@ -492,6 +593,14 @@ bool attends_both_ways(const ModelSpec& spec) {
   return any_attention(spec, [](const GqaAttention& attention) { return attention.both_ways; });
 }
 
+bool routes_by_token(const ModelSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+    const auto* moe = std::get_if<MixtureOfExperts>(&layer.feed_forward);
+    const auto* both = std::get_if<DenseBesideExperts>(&layer.feed_forward);
+    return (moe != nullptr && moe->router.by_token) || (both != nullptr && both->experts.router.by_token);
+  });
+}
+
 bool has_spans(const ModelSpec& spec) {
   return any_attention(spec, [](const GqaAttention& attention) { return attention.spans != SpanKind::kIgnored; });
 }
@@ -527,6 +636,7 @@ std::string_view activation_name(Activation activation) {
     case Activation::kSigmoid: return "sigmoid";
     case Activation::kTanh: return "tanh";
     case Activation::kGeluSigmoid: return "gelu_sigmoid";
+    case Activation::kClampedSilu: return "clamped_silu";
   }
   return "?";
 }
@@ -564,6 +674,9 @@ Status validate_spec(const ModelSpec& spec) {
         return malformed(place + "attention.indexer", "no layer before has one that chooses {} positions",
                          sparse->top_k);
       }
+    }
+    if (const auto* compressed = std::get_if<CompressedAttention>(&spec.layers[i].attention)) {
+      parts += compressed->output_groups;
     }
     if (const auto* moe = std::get_if<MixtureOfExperts>(&spec.layers[i].feed_forward)) parts += moe->router.num_experts;
     if (const auto* both = std::get_if<DenseBesideExperts>(&spec.layers[i].feed_forward)) {

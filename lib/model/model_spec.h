@@ -127,6 +127,43 @@ struct SparseLatentAttention {
   bool operator==(const SparseLatentAttention&) const = default;
 };
 
+// Makes one row of every run of tokens: the pooling of PoolRunsParams, an RMS norm, and a rotation by the position of the
+// run's first token.
+struct Compressor {
+  int32_t run = 0;  // tokens
+  bool overlap = false;
+  bool operator==(const Compressor&) const = default;
+};
+
+// Heads of their own, made of the queries' latent, that choose among the runs (SelectPositionsParams). Their keys are rows
+// of a compressor of theirs, like that of the layer.
+struct RunIndexer {
+  int32_t num_heads = 0;
+  int32_t head_dim = 0;
+  int32_t top_k = 0;
+  bool operator==(const RunIndexer&) const = default;
+};
+
+// Attention of DeepSeek-V4: queries come from a latent; every position has one row for all heads, which is key and value.
+// A row of the batch sees a window of them and, with a compressor, rows of the runs that ended: all, or those an indexer
+// chose. Norms are RMS norms with eps: of the queries' latent, each head of the queries without weights, and of the rows.
+// The last dims of a head rotate; the result is rotated back by the row's position. Heads in output_groups runs of equal
+// length are each brought to output_rank values, and those together to hidden_size.
+struct CompressedAttention {
+  int32_t num_heads = 0;
+  int32_t head_dim = 0;
+  int32_t q_rank = 0;
+  int32_t window = 0;
+  int32_t output_groups = 1;
+  int32_t output_rank = 0;
+  float scale = 0.0f;  // of q k^T; a weight per head joins its softmax's denominator
+  float eps = 0.0f;
+  RopeSpec rope;  // of positions, and of runs and their indexer
+  std::optional<Compressor> compressor;
+  std::optional<RunIndexer> indexer;  // with a compressor alone
+  bool operator==(const CompressedAttention&) const = default;
+};
+
 // Attention and a Mamba-2 layer see the same input; their outputs are added. Reference: transformers models/falcon_h1.
 struct AttentionBesideMamba {
   GqaAttention attention;
@@ -136,8 +173,9 @@ struct AttentionBesideMamba {
   bool operator==(const AttentionBesideMamba&) const = default;
 };
 
-using AttentionSpec = std::variant<GqaAttention, ShortConv, Mamba, Mamba2, GatedDelta, KimiDelta, LightningAttention,
-                                   NoAttention, AttentionBesideMamba, LatentAttention, SparseLatentAttention>;
+using AttentionSpec =
+    std::variant<GqaAttention, ShortConv, Mamba, Mamba2, GatedDelta, KimiDelta, LightningAttention, NoAttention,
+                 AttentionBesideMamba, LatentAttention, SparseLatentAttention, CompressedAttention>;
 
 // down(activation(gate(x)) * up(x)), or down(activation(up(x))) without a gate.
 struct DenseFeedForward {
@@ -167,6 +205,7 @@ struct RouterSpec {
   float sum_added = 0.0f;
   float scale = 1.0f;
   bool expert_scale = false;  // a factor of each expert's weight
+  bool by_token = false;  // a table has the experts of each token of the vocabulary; scores give their weights alone
   bool operator==(const RouterSpec&) const = default;
 };
 
@@ -175,7 +214,7 @@ struct MixtureOfExperts {
   RouterSpec router;
   int32_t intermediate_size = 0;  // of one expert
   Activation activation = Activation::kSilu;
-  float activation_limit = 0.0f;         // kClampedSwish
+  float activation_limit = 0.0f;         // kClampedSwish, kClampedSilu
   bool bias = false;                     // of the experts
   bool gated = true;                     // of the experts and of the shared feed-forward
   bool weight_inputs = false;            // weights multiply the experts' inputs, not their outputs
@@ -290,7 +329,17 @@ struct AltUp {
   bool output_scale = false;  // per-layer gates see the active row times weights [hidden_size]
   bool operator==(const AltUp&) const = default;
 };
-using StreamSpec = std::variant<OneStream, AltUp>;
+
+// Manifold-constrained hyper-connections (Xie et al. 2025, DeepSeek-V4): several rows, equal at first, of which each block
+// sees a sum. Its output is added to all, which a map has mixed before. The coefficients are functions of the rows
+// (StreamGatesParams), and so are those of the sum that the final norm sees.
+struct HyperConnections {
+  int32_t num_streams = 0;
+  int32_t iterations = 0;
+  float eps = 0.0f;
+  bool operator==(const HyperConnections&) const = default;
+};
+using StreamSpec = std::variant<OneStream, AltUp, HyperConnections>;
 
 struct ModelSpec {
   std::string architecture;  // the family's name: llama, qwen2, qwen3, gemma3
@@ -329,6 +378,8 @@ bool attends_both_ways(const ModelSpec& spec);
 bool has_spans(const ModelSpec& spec);
 // Whether a sequence has to come in one step: where rows see later ones, or positions are counted past padding.
 bool computes_whole_sequences(const ModelSpec& spec);
+// Whether experts are chosen by token: every row has to be one of the vocabulary then.
+bool routes_by_token(const ModelSpec& spec);
 // Floats of a row of the head's output; 0 for kNone.
 int64_t head_width(const ModelSpec& spec);
 
@@ -342,7 +393,7 @@ std::string_view activation_name(Activation activation);
 Status validate_spec(const ModelSpec& spec);
 
 // Layouts for a KvCacheConfig, the parts of each layer's cache in order (num_cache_parts): attention's, without KV heads
-// where the layer has none, then its indexer's keys. A layer that sees those of another has none.
+// where the layer has none, then the rows of its runs, then its indexer's keys. A layer that sees those of another has none.
 std::vector<KvLayout> kv_layouts(const ModelSpec& spec, KvDType dtype, int32_t block_size = 16);
 size_t num_cache_parts(const LayerSpec& layer);
 // Whether the layer stores nothing of a row: neither keys and values nor a state.

@@ -17,18 +17,6 @@ LinearOutput to(const LinearWeight& weight, float* y, int64_t stride) {
   return output;
 }
 
-StateRows state_rows(const Batch& batch, int64_t offset) {
-  StateRows rows;
-  rows.num_seqs = batch.num_seqs();
-  rows.query_start = batch.query_start.data();
-  rows.states = batch.states.data();
-  rows.offset = offset;
-  rows.num_snapshots = static_cast<int32_t>(batch.snapshots.size());
-  rows.snapshot_rows = batch.snapshot_rows.data();
-  rows.snapshots = batch.snapshots.data();
-  return rows;
-}
-
 // in [rows, channels] -> silu(conv(in)) in work.conv, likewise.
 void convolve(const StepContext& step, const ConvWeights& weights, const Batch& batch, int64_t offset, int64_t channels,
               int32_t kernel) {
@@ -114,6 +102,18 @@ void decay_gates(const StepContext& step, const float* raw, const std::vector<fl
 }
 
 }  // namespace
+
+StateRows state_rows(const Batch& batch, int64_t offset) {
+  StateRows rows;
+  rows.num_seqs = batch.num_seqs();
+  rows.query_start = batch.query_start.data();
+  rows.states = batch.states.data();
+  rows.offset = offset;
+  rows.num_snapshots = static_cast<int32_t>(batch.snapshots.size());
+  rows.snapshot_rows = batch.snapshot_rows.data();
+  rows.snapshots = batch.snapshots.data();
+  return rows;
+}
 
 void mix(const StepContext& step, const ShortConv& spec, const ShortConvWeights& weights, const Batch& batch,
          int64_t offset) {

@@ -95,6 +95,43 @@ void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, con
   out.push_back({prefix + "indexer.k_norm.bias", "", {head_dim}});
 }
 
+void add_compressor(std::vector<WeightEntry>& out, const std::string& prefix, const Compressor& spec, uint64_t head_dim,
+                    uint64_t hidden) {
+  const uint64_t values = spec.overlap ? 2 * head_dim : head_dim;
+  add_linear(out, prefix + "value", values, hidden, false);
+  add_linear(out, prefix + "gate", values, hidden, false);
+  WeightEntry bias{prefix + "bias", "", {size(spec.run) * values}};
+  bias.flat = true;
+  out.push_back(std::move(bias));
+  out.push_back({prefix + "norm.weight", "", {head_dim}});
+}
+
+void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, const CompressedAttention& spec,
+                   uint64_t hidden) {
+  const uint64_t head_dim = size(spec.head_dim), q_rank = size(spec.q_rank), groups = size(spec.output_groups);
+  const uint64_t width = size(spec.num_heads) * head_dim, group_rank = size(spec.output_rank);
+  add_linear(out, prefix + "q_down", q_rank, hidden, false);
+  out.push_back({prefix + "q_latent_norm.weight", "", {q_rank}});
+  add_linear(out, prefix + "q_proj", width, q_rank, false);
+  add_linear(out, prefix + "k_proj", head_dim, hidden, false);
+  out.push_back({prefix + "k_norm.weight", "", {head_dim}});
+  out.push_back({prefix + "sinks", "", {size(spec.num_heads)}});
+  for (uint64_t group = 0; group < groups; ++group) {
+    WeightEntry entry{fmt::format("{}groups.{}.weight", prefix, group), "", {group_rank, width / groups}};
+    entry.index = group;
+    entry.count = groups;
+    out.push_back(std::move(entry));
+  }
+  add_linear(out, prefix + "o_proj", hidden, groups * group_rank, false);
+  if (!spec.compressor) return;
+  add_compressor(out, prefix + "compressor.", *spec.compressor, head_dim, hidden);
+  if (!spec.indexer) return;
+  const uint64_t heads = size(spec.indexer->num_heads), index_dim = size(spec.indexer->head_dim);
+  add_compressor(out, prefix + "indexer.compressor.", *spec.compressor, index_dim, hidden);
+  add_linear(out, prefix + "indexer.q_proj", heads * index_dim, q_rank, false);
+  add_linear(out, prefix + "indexer.head_weights", heads, hidden, false);
+}
+
 template <class Spec>
 void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, const Spec& spec, uint64_t hidden) {
   add_mixer(out, prefix, spec, static_cast<int64_t>(hidden));
@@ -106,17 +143,17 @@ void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, con
   add_attention(out, prefix, spec.mamba, hidden);
 }
 
-void add_feed_forward(std::vector<WeightEntry>&, const std::string&, const NoFeedForward&, uint64_t) {}
+void add_feed_forward(std::vector<WeightEntry>&, const std::string&, const NoFeedForward&, uint64_t, uint64_t) {}
 
 void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, const DenseFeedForward& dense,
-                      uint64_t hidden) {
+                      uint64_t hidden, uint64_t /*vocab_size*/ = 0) {
   if (dense.gated) add_linear(out, prefix + "gate_proj", size(dense.intermediate_size), hidden, dense.bias);
   add_linear(out, prefix + "up_proj", size(dense.intermediate_size), hidden, dense.bias);
   add_linear(out, prefix + "down_proj", hidden, size(dense.intermediate_size), dense.bias);
 }
 
 void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, const MixtureOfExperts& moe,
-                      uint64_t hidden) {
+                      uint64_t hidden, uint64_t vocab_size) {
   const uint64_t experts = size(moe.router.num_experts);
   DenseFeedForward expert, shared;
   expert.intermediate_size = moe.intermediate_size;
@@ -126,6 +163,11 @@ void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, 
   add_linear(out, prefix + "router", experts, hidden, moe.router.bias);
   if (moe.router.correction) out.push_back({prefix + "router.correction", "", {experts}});
   if (moe.router.expert_scale) out.push_back({prefix + "router.expert_scale", "", {experts}});
+  if (moe.router.by_token) {
+    WeightEntry table{prefix + "router.by_token", "", {vocab_size * size(moe.router.top_k)}};
+    table.flat = true;
+    out.push_back(std::move(table));
+  }
   for (uint64_t e = 0; e < experts; ++e) {
     const size_t first = out.size();
     add_feed_forward(out, fmt::format("{}experts.{}.", prefix, e), expert, hidden);
@@ -141,9 +183,9 @@ void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, 
 }
 
 void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, const DenseBesideExperts& both,
-                      uint64_t hidden) {
+                      uint64_t hidden, uint64_t vocab_size) {
   add_feed_forward(out, prefix, both.dense, hidden);
-  add_feed_forward(out, prefix, both.experts, hidden);
+  add_feed_forward(out, prefix, both.experts, hidden, vocab_size);
   for (const char* norm : {"dense_post_norm", "experts_norm", "experts_post_norm", "router_norm"}) {
     out.push_back({prefix + norm + ".weight", "", {hidden}});
   }
@@ -156,6 +198,15 @@ void add_altup(std::vector<WeightEntry>& out, const std::string& prefix, const A
   add_linear(out, prefix + "prediction", count * count, count, false);
   add_linear(out, prefix + "correction", count, count, false);
   if (altup.output_scale) out.push_back({prefix + "output_scale.weight", "", {hidden}});
+}
+
+// parts: of the coefficients, 3 or the first alone.
+void add_stream_gates(std::vector<WeightEntry>& out, const std::string& prefix, const HyperConnections& spec,
+                      uint64_t parts, uint64_t hidden) {
+  const uint64_t count = size(spec.num_streams), gates = parts == 1 ? count : count * (count + 2);
+  out.push_back({prefix + "fn.weight", "", {gates, count * hidden}});
+  out.push_back({prefix + "base", "", {gates}});
+  out.push_back({prefix + "scale", "", {parts}});
 }
 
 // Matrices of all streams but the first.
@@ -436,7 +487,8 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
     if (layer.feed_forward_norm && !std::holds_alternative<NoFeedForward>(layer.feed_forward)) {
       add_norm(out, prefix + "feed_forward_norm", spec);
     }
-    std::visit([&](const auto& block) { add_feed_forward(out, prefix, block, hidden); }, layer.feed_forward);
+    std::visit([&](const auto& block) { add_feed_forward(out, prefix, block, hidden, size(spec.vocab_size)); },
+               layer.feed_forward);
     if (layer.post_feed_forward_norm) add_norm(out, prefix + "post_feed_forward_norm", spec);
     if (spec.per_layer_inputs) {
       const uint64_t width = size(spec.per_layer_inputs->size);
@@ -451,10 +503,17 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
       add_norm(out, prefix + "laurel.norm", spec);
     }
     if (const auto* altup = std::get_if<AltUp>(&spec.streams)) add_altup(out, prefix + "altup.", *altup, spec);
+    if (const auto* hyper = std::get_if<HyperConnections>(&spec.streams)) {
+      add_stream_gates(out, prefix + "hyper.attention.", *hyper, 3, hidden);
+      add_stream_gates(out, prefix + "hyper.feed_forward.", *hyper, 3, hidden);
+    }
     if (layer.stream_norms) {
       add_norm(out, prefix + "attention_stream_norm", spec);
       add_norm(out, prefix + "feed_forward_stream_norm", spec);
     }
+  }
+  if (const auto* hyper = std::get_if<HyperConnections>(&spec.streams)) {
+    add_stream_gates(out, "stream_head.", *hyper, 1, hidden);
   }
   if (spec.final_norm) add_norm(out, "final_norm", spec);
   if (spec.head.transform) {

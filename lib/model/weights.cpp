@@ -225,10 +225,33 @@ Status load_feed_forward(Loader& loader, const std::string& prefix, DenseWeights
   return loader.linear(prefix + "down_proj", out.down);
 }
 
-Status load_feed_forward(Loader& loader, const std::string& prefix, MoeWeights& out) {
+// Rows of top_k different experts each, put in ascending order.
+Status load_experts_by_token(Loader& loader, const std::string& name, const RouterSpec& spec,
+                             std::vector<int32_t>& out) {
+  std::vector<float> table;
+  HEADRACE_RETURN_IF_ERROR(loader.optional_vector(name, table));
+  for (size_t i = 0; i < table.size(); ++i) {
+    const auto expert = static_cast<int32_t>(std::clamp(table[i], -1.0f, static_cast<float>(spec.num_experts)));
+    if (static_cast<float>(expert) != table[i] || expert < 0 || expert >= spec.num_experts) {
+      return malformed(name, "element {} is {}, none of {} experts", i, table[i], spec.num_experts);
+    }
+    out.push_back(expert);
+  }
+  for (auto row = out.begin(); row != out.end(); row += spec.top_k) {
+    std::sort(row, row + spec.top_k);
+    if (std::adjacent_find(row, row + spec.top_k) != row + spec.top_k) {
+      return malformed(name, "token {} has an expert twice", (row - out.begin()) / spec.top_k);
+    }
+  }
+  return {};
+}
+
+Status load_feed_forward(Loader& loader, const std::string& prefix, const MixtureOfExperts& moe, MoeWeights& out) {
+  const RouterSpec& spec = moe.router;
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "router", out.router));
   HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "router.correction", out.correction));
   HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "router.expert_scale", out.expert_scales));
+  HEADRACE_RETURN_IF_ERROR(load_experts_by_token(loader, prefix + "router.by_token", spec, out.by_token));
   out.experts.resize(static_cast<size_t>(out.router.weight->rows()));
   const auto bias = [](const LinearWeight& weight) { return weight.bias.empty() ? nullptr : weight.bias.data(); };
   for (size_t e = 0; e < out.experts.size(); ++e) {
@@ -272,6 +295,35 @@ Status load_attention(Loader& loader, const std::string& prefix, const SparseLat
   return loader.vector(prefix + "indexer.k_norm.bias", out.indexer.k_norm_bias);
 }
 
+Status load_compressor(Loader& loader, const std::string& prefix, CompressorWeights& out) {
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "value", out.value));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "gate", out.gate));
+  HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "bias", out.bias));
+  return loader.vector(prefix + "norm.weight", out.norm);
+}
+
+Status load_attention(Loader& loader, const std::string& prefix, const CompressedAttention& spec,
+                      CompressedWeights& out) {
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "q_down", out.q_down));
+  HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "q_latent_norm.weight", out.q_norm));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "q_proj", out.q));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "k_proj", out.k));
+  HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "k_norm.weight", out.k_norm));
+  HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "sinks", out.sinks));
+  out.unit.assign(static_cast<size_t>(spec.head_dim), 1.0f);
+  out.groups.resize(static_cast<size_t>(spec.output_groups));
+  for (size_t group = 0; group < out.groups.size(); ++group) {
+    HEADRACE_RETURN_IF_ERROR(loader.linear(fmt::format("{}groups.{}", prefix, group), out.groups[group]));
+  }
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "o_proj", out.o));
+  if (!spec.compressor) return {};
+  HEADRACE_RETURN_IF_ERROR(load_compressor(loader, prefix + "compressor.", out.compressor));
+  if (!spec.indexer) return {};
+  HEADRACE_RETURN_IF_ERROR(load_compressor(loader, prefix + "indexer.compressor.", out.index_compressor));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "indexer.q_proj", out.index_q));
+  return loader.linear(prefix + "indexer.head_weights", out.index_head_weights);
+}
+
 Status load_attention(Loader& loader, const std::string& prefix, const GqaAttention& spec, GqaWeights& out) {
   if (spec.qk_norm && spec.qk_norm_kind == QkNormKind::kHeadAfterRotationUnweighted) {
     out.q_norm.assign(static_cast<size_t>(spec.head_dim), 1.0f);
@@ -292,8 +344,7 @@ Status load_attention(Loader& loader, const std::string& prefix, const Attention
   return load_mixer(loader, prefix, spec.mamba, out.mamba);
 }
 
-template <class Spec, class Weights>
-Status load_feed_forward(Loader& loader, const std::string& prefix, const Spec&, Weights& out) {
+Status load_feed_forward(Loader& loader, const std::string& prefix, const DenseFeedForward&, DenseWeights& out) {
   return load_feed_forward(loader, prefix, out);
 }
 
@@ -302,7 +353,7 @@ Status load_feed_forward(Loader&, const std::string&, const NoFeedForward&, NoFe
 Status load_feed_forward(Loader& loader, const std::string& prefix, const DenseBesideExperts& spec,
                          DenseBesideExpertsWeights& out) {
   HEADRACE_RETURN_IF_ERROR(load_feed_forward(loader, prefix, out.dense));
-  HEADRACE_RETURN_IF_ERROR(load_feed_forward(loader, prefix, out.experts));
+  HEADRACE_RETURN_IF_ERROR(load_feed_forward(loader, prefix, spec.experts, out.experts));
   HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "dense_post_norm", out.dense_post_norm));
   HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "experts_norm", out.experts_norm));
   HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "experts_post_norm", out.experts_post_norm));
@@ -326,6 +377,20 @@ Status load_altup(Loader& loader, const std::string& prefix, AltUpWeights& out) 
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "prediction", out.prediction));
   HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "correction", out.correction));
   return loader.optional_vector(prefix + "output_scale.weight", out.output_scale);
+}
+
+Status load_stream_gates(Loader& loader, const std::string& prefix, StreamGateWeights& out) {
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "fn", out.fn));
+  HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "base", out.base));
+  HEADRACE_RETURN_IF_ERROR(loader.vector(prefix + "scale", out.scale));
+  out.unit.assign(static_cast<size_t>(out.fn.weight->cols()), 1.0f);
+  return {};
+}
+
+Status load_hyper(Loader& loader, const std::string& prefix, HyperWeights& out) {
+  if (!loader.has(prefix + "attention.fn.weight")) return {};
+  HEADRACE_RETURN_IF_ERROR(load_stream_gates(loader, prefix + "attention.", out.attention));
+  return load_stream_gates(loader, prefix + "feed_forward.", out.feed_forward);
 }
 
 Status load_per_layer(Loader& loader, const std::string& prefix, PerLayerWeights& out) {
@@ -366,6 +431,7 @@ Status load_layer(Loader& loader, const std::string& prefix, const LayerSpec& sp
   HEADRACE_RETURN_IF_ERROR(load_per_layer(loader, prefix, out.per_layer));
   HEADRACE_RETURN_IF_ERROR(load_laurel(loader, prefix + "laurel.", out.laurel));
   HEADRACE_RETURN_IF_ERROR(load_altup(loader, prefix + "altup.", out.altup));
+  HEADRACE_RETURN_IF_ERROR(load_hyper(loader, prefix + "hyper.", out.hyper));
   HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "output_scale.weight", out.output_scale));
   return loader.norm(prefix + "post_feed_forward_norm", out.post_feed_forward_norm);
 }
@@ -406,6 +472,9 @@ Result<ModelWeights> ModelWeights::load(const ModelSpec& spec, const std::vector
     out.layers.resize(spec.layers.size());
     for (size_t i = 0; i < spec.layers.size(); ++i) {
       HEADRACE_RETURN_IF_ERROR(load_layer(loader, fmt::format("layers.{}.", i), spec.layers[i], out.layers[i]));
+    }
+    if (std::holds_alternative<HyperConnections>(spec.streams)) {
+      HEADRACE_RETURN_IF_ERROR(load_stream_gates(loader, "stream_head.", out.stream_head.emplace()));
     }
     HEADRACE_RETURN_IF_ERROR(loader.norm("final_norm", out.final_norm));
     if (spec.head.transform) HEADRACE_RETURN_IF_ERROR(loader.linear("transform", out.transform.emplace()));

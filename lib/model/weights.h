@@ -77,6 +77,28 @@ struct SparseLatentWeights {
   IndexerWeights indexer;  // empty where the layer has none
 };
 
+struct CompressorWeights {
+  LinearWeight value, gate;  // [head_dim or, with overlap, 2 head_dim, hidden_size]
+  std::vector<float> bias;   // [run, likewise] of the gate
+  std::vector<float> norm;   // [head_dim]
+};
+
+struct CompressedWeights {
+  LinearWeight q_down;               // [q_rank, hidden_size]
+  std::vector<float> q_norm;         // [q_rank]
+  LinearWeight q;                    // [num_heads * head_dim, q_rank]
+  std::vector<float> unit;           // [head_dim] ones: the weight of a norm without one
+  LinearWeight k;                    // [head_dim, hidden_size]
+  std::vector<float> k_norm;         // [head_dim]
+  std::vector<float> sinks;          // [num_heads]
+  std::vector<LinearWeight> groups;  // [output_rank, num_heads * head_dim / output_groups] each
+  LinearWeight o;                    // [hidden_size, output_groups * output_rank]
+  CompressorWeights compressor;      // empty where the layer has none, and so below
+  CompressorWeights index_compressor;
+  LinearWeight index_q;             // [indexer.num_heads * indexer.head_dim, q_rank]
+  LinearWeight index_head_weights;  // [indexer.num_heads, hidden_size]
+};
+
 struct AttentionBesideMambaWeights {
   GqaWeights attention;
   Mamba2Weights mamba;
@@ -90,6 +112,7 @@ struct MoeWeights {
   LinearWeight router;
   std::vector<float> correction;     // [num_experts] or empty
   std::vector<float> expert_scales;  // likewise
+  std::vector<int32_t> by_token;     // [vocab_size, top_k] ascending in a row, likewise
   std::vector<DenseWeights> experts;
   std::vector<ExpertWeights> table;  // the same as the op sees them
   DenseWeights shared;               // empty without a shared feed-forward
@@ -119,6 +142,18 @@ struct AltUpWeights {
   std::vector<float> output_scale;  // [hidden_size] or empty
 };
 
+// The coefficients of streams where a block begins and ends, or of the sum behind the last layer.
+struct StreamGateWeights {
+  LinearWeight fn;                 // [n (n + 2) or n, n * hidden_size]
+  std::vector<float> base, scale;  // [n (n + 2)] and [3], or [n] and [1]
+  std::vector<float> unit;         // [n * hidden_size] ones
+};
+
+// Of a layer.
+struct HyperWeights {
+  StreamGateWeights attention, feed_forward;
+};
+
 // Of a layer.
 struct PerLayerWeights {
   LinearWeight gate;        // [size, hidden_size]
@@ -138,6 +173,7 @@ NoAttentionWeights weights_of(const NoAttention&);
 AttentionBesideMambaWeights weights_of(const AttentionBesideMamba&);
 LatentWeights weights_of(const LatentAttention&);
 SparseLatentWeights weights_of(const SparseLatentAttention&);
+CompressedWeights weights_of(const CompressedAttention&);
 DenseWeights weights_of(const DenseFeedForward&);
 MoeWeights weights_of(const MixtureOfExperts&);
 DenseBesideExpertsWeights weights_of(const DenseBesideExperts&);
@@ -150,12 +186,14 @@ struct LayerWeights {
   NormWeight feed_forward_norm, post_feed_forward_norm;
   NormWeight attention_stream_norm, feed_forward_stream_norm;  // both or neither
   std::variant<GqaWeights, ShortConvWeights, MambaWeights, Mamba2Weights, GatedDeltaWeights, KimiDeltaWeights,
-               LightningWeights, NoAttentionWeights, AttentionBesideMambaWeights, LatentWeights, SparseLatentWeights>
+               LightningWeights, NoAttentionWeights, AttentionBesideMambaWeights, LatentWeights, SparseLatentWeights,
+               CompressedWeights>
       attention;  // of the kind of the spec's alternative
   std::variant<DenseWeights, MoeWeights, DenseBesideExpertsWeights, NoFeedForwardWeights> feed_forward;
   PerLayerWeights per_layer;        // empty without per-layer inputs
   LaurelWeights laurel;             // empty where the spec has none
   AltUpWeights altup;               // likewise
+  HyperWeights hyper;               // likewise
   std::vector<float> output_scale;  // [1] or empty
 };
 
@@ -174,7 +212,8 @@ struct ModelWeights {
   std::vector<float> per_layer_norm;                 // [size]
   // Of AltUp, of all streams but the first.
   std::vector<LinearWeight> stream_projections, stream_unprojections;  // [hidden_size, hidden_size]
-  NormWeight final_norm;                                               // likewise
+  std::optional<StreamGateWeights> stream_head;                        // of HyperConnections
+  NormWeight final_norm;                                               // may be empty
   std::optional<LinearWeight> transform;                               // [hidden_size, hidden_size]
   NormWeight transform_norm;                                           // may be empty
   std::optional<LinearWeight> lm_head;  // the output matrix, absent when tied or when the head has none

@@ -115,10 +115,12 @@ class Backend {
   virtual void gate_rows(const GateRowsParams& params) = 0;
 
   virtual void mix_streams(const MixStreamsParams& params) = 0;
+  virtual void stream_gates(const StreamGatesParams& params) = 0;
   virtual void match_magnitude(const MatchMagnitudeParams& params) = 0;
   virtual void cut_gates(const CutGatesParams& params) = 0;
 
   virtual void causal_conv(const CausalConvParams& params) = 0;
+  virtual void pool_runs(const PoolRunsParams& params) = 0;
   virtual void selective_scan(const SelectiveScanParams& params) = 0;
   virtual void linear_recurrence(const LinearRecurrenceParams& params) = 0;
   virtual void decay_gates(const DecayGatesParams& params) = 0;

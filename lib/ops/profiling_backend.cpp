@@ -98,11 +98,11 @@ class ProfilingBackend final : public Backend {
         pairs += static_cast<uint64_t>(seen_end(p, sequence, row) - seen_begin(p, row));
       }
       // From the first row's first key to the last row's last.
-      if (first < end && p.selected.positions == nullptr) {
+      if (first < end && !is_listed(p)) {
         call.bytes += static_cast<uint64_t>(seen_end(p, sequence, end - 1) - seen_begin(p, first)) * token_bytes;
       }
     }
-    if (p.selected.positions != nullptr) call.bytes += pairs * token_bytes;  // row by row
+    if (is_listed(p)) call.bytes += pairs * token_bytes;  // row by row
     call.bytes += floats(2 * call.rows * p.num_heads * p.layout.head_dim);
     call.multiply_adds = 2 * pairs * static_cast<uint64_t>(p.num_heads) * static_cast<uint64_t>(p.layout.head_dim);
     const ProfiledSpan span(profile_.get(), call);
@@ -113,12 +113,13 @@ class ProfilingBackend final : public Backend {
     ProfiledCall call{ProfiledOp::kSelectPositions};
     call.rows = p.num_seqs > 0 ? p.query_start[p.num_seqs] : 0;
     call.sequences = p.num_seqs;
-    const uint64_t token_bytes = p.layout.block_bytes() / static_cast<uint64_t>(std::max(p.layout.block_size, 1));
+    const uint64_t key_bytes = p.layout.block_bytes() / static_cast<uint64_t>(std::max(p.layout.rows_per_block(), 1));
     uint64_t pairs = 0;
-    for (int64_t row = 0; row < call.rows; ++row) pairs += static_cast<uint64_t>(p.positions[row]) + 1;
+    const auto keys_before = [&](int64_t row) { return static_cast<uint64_t>(p.layout.rows_before(p.positions[row])); };
+    for (int64_t row = 0; row < call.rows; ++row) pairs += keys_before(row);
     for (int32_t sequence = 0; sequence < p.num_seqs; ++sequence) {
       const int32_t end = p.query_start[sequence + 1];
-      if (p.query_start[sequence] < end) call.bytes += (static_cast<uint64_t>(p.positions[end - 1]) + 1) * token_bytes;
+      if (p.query_start[sequence] < end) call.bytes += keys_before(end - 1) * key_bytes;
     }
     call.bytes += floats(call.rows * (int64_t{p.num_heads} * (p.layout.head_dim + 1) + p.top_k));
     call.multiply_adds = pairs * static_cast<uint64_t>(p.num_heads) * static_cast<uint64_t>(p.layout.head_dim + 1);
@@ -220,6 +221,14 @@ class ProfilingBackend final : public Backend {
     backend_->mix_streams(p);
   }
 
+  void stream_gates(const StreamGatesParams& p) override {
+    const int64_t n = p.num_streams, width = p.leave == nullptr ? n : n * (n + 2);
+    ProfiledCall call = elementwise(ProfiledOp::kStreams, p.num_tokens * width, 2);
+    call.rows = p.num_tokens;
+    const ProfiledSpan span(profile_.get(), call);
+    backend_->stream_gates(p);
+  }
+
   void match_magnitude(const MatchMagnitudeParams& p) override {
     ProfiledCall call = elementwise(ProfiledOp::kStreams, p.num_tokens * p.size, 3);
     call.rows = p.num_tokens;
@@ -239,6 +248,14 @@ class ProfilingBackend final : public Backend {
     call.multiply_adds = static_cast<uint64_t>(call.rows * p.channels * p.kernel);
     const ProfiledSpan span(profile_.get(), call);
     backend_->causal_conv(p);
+  }
+
+  void pool_runs(const PoolRunsParams& p) override {
+    const int64_t series = p.overlap ? 2 : 1;
+    ProfiledCall call = recurrent(ProfiledOp::kRecurrence, p.rows, 3 * series * p.channels, 2 * series * p.channels);
+    call.multiply_adds = static_cast<uint64_t>(2 * call.rows * series * p.channels);
+    const ProfiledSpan span(profile_.get(), call);
+    backend_->pool_runs(p);
   }
 
   void selective_scan(const SelectiveScanParams& p) override {

@@ -102,9 +102,9 @@ void rotate(const RopeStoreParams& p, int64_t token, float* head) {
     const double angle =
         static_cast<double>(p.positions[token * p.num_axes + axis]) * static_cast<double>(p.inv_freq[i]);
     const double cosine = std::cos(angle) * static_cast<double>(p.attention_factor);
-    const double sine = std::sin(angle) * static_cast<double>(p.attention_factor);
-    float& first = head[p.interleaved ? 2 * i : i];
-    float& second = head[p.interleaved ? 2 * i + 1 : i + p.rotary_dim / 2];
+    const double sine = std::sin(p.backwards ? -angle : angle) * static_cast<double>(p.attention_factor);
+    float& first = head[p.rotary_begin + (p.interleaved ? 2 * i : i)];
+    float& second = head[p.rotary_begin + (p.interleaved ? 2 * i + 1 : i + p.rotary_dim / 2)];
     const double a = static_cast<double>(first), b = static_cast<double>(second);
     first = static_cast<float>(a * cosine - b * sine);
     second = static_cast<float>(b * cosine + a * sine);
@@ -133,6 +133,20 @@ void seen_positions(const PagedAttentionParams& p, int32_t seq, int32_t token, s
   }
   out.resize(static_cast<size_t>(last - first + 1));
   std::iota(out.begin(), out.end(), first);
+}
+
+// The numbers of the runs that a row sees.
+void seen_runs(const PagedAttentionParams& p, int32_t token, std::vector<int32_t>& out) {
+  out.clear();
+  if (p.runs.cache == nullptr) return;
+  const SelectedPositions& selected = p.runs.selected;
+  if (selected.positions != nullptr) {
+    const int32_t* first = selected.positions + token * selected.max_count;
+    out.assign(first, first + selected.counts[token]);
+    return;
+  }
+  out.resize(static_cast<size_t>(p.runs.layout.rows_before(p.positions[token])));
+  std::iota(out.begin(), out.end(), 0);
 }
 
 }  // namespace
@@ -167,7 +181,7 @@ void reference_rope_and_store_kv(const RopeStoreParams& p) {
     }
     if (p.k == nullptr) continue;
     const int64_t slot = p.slots[token];
-    const int32_t offset = static_cast<int32_t>(slot % layout.block_size);
+    const int32_t offset = layout.row_of(slot % layout.block_size);
     std::byte* block = p.cache + static_cast<size_t>(slot / layout.block_size) * layout.block_bytes();
     for (int32_t h = 0; h < layout.num_kv_heads; ++h) {
       float* key = p.k + (token * layout.num_kv_heads + h) * head_dim;
@@ -191,26 +205,29 @@ void reference_paged_attention(const PagedAttentionParams& p) {
   const KvLayout& layout = p.layout;
   const int32_t head_dim = layout.head_dim, group = p.num_heads / layout.num_kv_heads;
   std::vector<double> scores, out(static_cast<size_t>(head_dim));
-  std::vector<int32_t> seen;
+  std::vector<int32_t> positions, runs;
   for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
     for (int32_t token = p.query_start[seq]; token < p.query_start[seq + 1]; ++token) {
-      seen_positions(p, seq, token, seen);
-      scores.resize(seen.size());
+      seen_positions(p, seq, token, positions);
+      seen_runs(p, token, runs);
+      const size_t num_seen = positions.size() + runs.size();
+      scores.resize(num_seen);
       for (int32_t h = 0; h < p.num_heads; ++h) {
-        const size_t head_offset = static_cast<size_t>(h / group) * layout.head_bytes();
-        const auto head_of = [&](int32_t position) {
-          const auto block = static_cast<size_t>(p.block_tables[seq][position / layout.block_size]);
-          return p.cache + block * layout.block_bytes() + head_offset;
+        const auto element = [&](size_t i, int32_t d, bool key) {
+          const bool is_run = i >= positions.size();
+          const KvLayout& part = is_run ? p.runs.layout : layout;
+          const int64_t last = part.last_token(is_run ? runs[i - positions.size()] : positions[i]);
+          const auto block = static_cast<size_t>(p.block_tables[seq][last / part.block_size]);
+          const std::byte* head = (is_run ? p.runs.cache : p.cache) + block * part.block_bytes() +
+                                  static_cast<size_t>(h / group) * part.head_bytes();
+          const int32_t row = part.row_of(last % part.block_size);
+          return static_cast<double>(key ? cached_key(part, head, row, d) : cached_value(part, head, row, d));
         };
         const float* q = p.q + (static_cast<int64_t>(token) * p.num_heads + h) * head_dim;
         double top = p.sinks != nullptr ? static_cast<double>(p.sinks[h]) : -std::numeric_limits<double>::infinity();
-        for (size_t i = 0; i < seen.size(); ++i) {
-          const int32_t position = seen[i];
+        for (size_t i = 0; i < num_seen; ++i) {
           double score = 0.0;
-          for (int32_t d = 0; d < head_dim; ++d) {
-            score += static_cast<double>(q[d]) *
-                     static_cast<double>(cached_key(layout, head_of(position), position % layout.block_size, d));
-          }
+          for (int32_t d = 0; d < head_dim; ++d) score += static_cast<double>(q[d]) * element(i, d, true);
           score *= static_cast<double>(p.scale);
           if (p.logit_softcap > 0.0f) {
             const double cap = static_cast<double>(p.logit_softcap);
@@ -221,13 +238,11 @@ void reference_paged_attention(const PagedAttentionParams& p) {
         }
         double sum = p.sinks != nullptr ? std::exp(static_cast<double>(p.sinks[h]) - top) : 0.0;
         std::fill(out.begin(), out.end(), 0.0);
-        for (size_t i = 0; i < seen.size(); ++i) {
-          const int32_t position = seen[i];
+        for (size_t i = 0; i < num_seen; ++i) {
           const double weight = std::exp(scores[i] - top);
           sum += weight;
           for (int32_t d = 0; d < head_dim; ++d) {
-            out[static_cast<size_t>(d)] +=
-                weight * static_cast<double>(cached_value(layout, head_of(position), position % layout.block_size, d));
+            out[static_cast<size_t>(d)] += weight * element(i, d, false);
           }
         }
         float* result = p.out + (static_cast<int64_t>(token) * p.num_heads + h) * head_dim;
@@ -244,11 +259,11 @@ void reference_select_positions(const SelectPositionsParams& p) {
   std::vector<float> scores;
   for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
     for (int64_t token = p.query_start[seq]; token < p.query_start[seq + 1]; ++token) {
-      scores.resize(static_cast<size_t>(p.positions[token]) + 1);
-      for (size_t position = 0; position < scores.size(); ++position) {
-        const auto block_size = static_cast<size_t>(layout.block_size);
-        const auto block = static_cast<size_t>(p.block_tables[seq][position / block_size]);
-        const auto offset = static_cast<int32_t>(position % block_size);
+      scores.resize(static_cast<size_t>(layout.rows_before(p.positions[token])));
+      for (size_t number = 0; number < scores.size(); ++number) {
+        const int64_t last = layout.last_token(static_cast<int64_t>(number));
+        const auto block = static_cast<size_t>(p.block_tables[seq][last / layout.block_size]);
+        const int32_t offset = layout.row_of(last % layout.block_size);
         double score = 0.0;
         for (int64_t h = token * p.num_heads; h < (token + 1) * p.num_heads; ++h) {
           double product = 0.0;
@@ -259,7 +274,7 @@ void reference_select_positions(const SelectPositionsParams& p) {
           // Not std::max, which would make a NaN 0.
           score += static_cast<double>(p.weights[h]) * (product < 0.0 ? 0.0 : product);
         }
-        scores[position] = static_cast<float>(score);
+        scores[number] = static_cast<float>(score);
       }
       const int64_t count = std::min<int64_t>(p.top_k, static_cast<int64_t>(scores.size()));
       p.counts[token] = static_cast<int32_t>(count);

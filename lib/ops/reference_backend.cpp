@@ -42,6 +42,7 @@ class ReferenceWeight final : public PackedWeight {
 
 double activate(Activation activation, double x) {
   switch (activation) {
+    case Activation::kClampedSilu:
     case Activation::kSilu: return x / (1.0 + std::exp(-x));
     case Activation::kGeluTanh: return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kGeluErf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
@@ -185,10 +186,12 @@ class ReferenceBackend final : public Backend {
   void head_linear(const HeadLinearParams& p) override { reference_head_linear(p); }
   void gate_rows(const GateRowsParams& p) override { reference_gate_rows(p); }
   void mix_streams(const MixStreamsParams& p) override { reference_mix_streams(p); }
+  void stream_gates(const StreamGatesParams& p) override { reference_stream_gates(p); }
   void match_magnitude(const MatchMagnitudeParams& p) override { reference_match_magnitude(p); }
   void cut_gates(const CutGatesParams& p) override { reference_cut_gates(p); }
 
   void causal_conv(const CausalConvParams& p) override { reference_causal_conv(p); }
+  void pool_runs(const PoolRunsParams& p) override { reference_pool_runs(p); }
   void selective_scan(const SelectiveScanParams& p) override { reference_selective_scan(p); }
   void linear_recurrence(const LinearRecurrenceParams& p) override { reference_linear_recurrence(p); }
   void decay_gates(const DecayGatesParams& p) override { reference_decay_gates(p); }
@@ -217,7 +220,8 @@ void reference_logit_stats(const LogitStatsParams& p) {
 }
 
 void reference_gated_activation(const GatedActivationParams& p) {
-  const bool clamped = p.activation == Activation::kClampedSwish;
+  const bool swish = p.activation == Activation::kClampedSwish;
+  const bool clamped = swish || p.activation == Activation::kClampedSilu;
   for (int64_t i = 0; i < p.num_elements; ++i) {
     float gate = p.gate[i], up = p.up == nullptr ? 1.0f : p.up[i];
     if (clamped) {
@@ -225,7 +229,7 @@ void reference_gated_activation(const GatedActivationParams& p) {
       gate = gate > p.limit ? p.limit : gate;
       up = up > p.limit ? p.limit : up < -p.limit ? -p.limit : up;
     }
-    const double factor = static_cast<double>(up) + (clamped ? 1.0 : 0.0);
+    const double factor = static_cast<double>(up) + (swish ? 1.0 : 0.0);
     p.out[i] = static_cast<float>(activate(p.activation, static_cast<double>(gate)) * factor);
   }
 }

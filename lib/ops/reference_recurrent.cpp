@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "ops/reference_backend.h"
@@ -44,6 +45,44 @@ void reference_causal_conv(const CausalConvParams& p) {
       p.out[t * p.out_stride + c] = static_cast<float>(sum);
       for (int64_t k = 0; k + 1 < past; ++k) state[k * p.channels + c] = state[(k + 1) * p.channels + c];
       state[(past - 1) * p.channels + c] = u;
+    }
+  });
+}
+
+void reference_pool_runs(const PoolRunsParams& p) {
+  const int64_t width = p.overlap ? 2 * p.channels : p.channels;
+  // {greatest, sum, sum of values} of one channel, the three apart by p.channels.
+  const auto clear = [&](float* sums) {
+    sums[0] = -std::numeric_limits<float>::infinity();
+    sums[p.channels] = sums[2 * p.channels] = 0.0f;
+  };
+  const auto include = [&](float* sums, double exponent, double value) {
+    const double before = widen(sums[0]), greatest = std::max(before, exponent);
+    const double kept = std::exp(before - greatest), added = std::exp(exponent - greatest);
+    sums[0] = static_cast<float>(greatest);
+    sums[p.channels] = static_cast<float>(widen(sums[p.channels]) * kept + added);
+    sums[2 * p.channels] = static_cast<float>(widen(sums[2 * p.channels]) * kept + added * value);
+  };
+  walk(p.rows, (p.overlap ? 6 : 3) * p.channels, [&](int64_t t, float* state) {
+    const int64_t j = p.positions[t] % p.run;
+    for (int64_t c = 0; c < p.channels; ++c) {
+      float *const open = state + c, *const after = open + 3 * p.channels;
+      const auto exponent = [&](int64_t at) {
+        // In float32, as the greatest one is kept.
+        return static_cast<double>(p.gate[t * width + at] + p.bias[j * width + at]);
+      };
+      if (j == 0 && (!p.overlap || p.positions[t] == 0)) clear(open);
+      if (j == 0 && p.overlap) {
+        for (int64_t i = 0; i < 3 && p.positions[t] > 0; ++i) open[i * p.channels] = after[i * p.channels];
+        clear(after);
+      }
+      const int64_t own = p.overlap ? p.channels + c : c;
+      include(open, exponent(own), widen(p.value[t * width + own]));
+      if (p.overlap) include(after, exponent(c), widen(p.value[t * width + c]));
+      if (j + 1 == p.run) {
+        p.out[p.entries[t] * p.channels + c] =
+            static_cast<float>(widen(open[2 * p.channels]) / widen(open[p.channels]));
+      }
     }
   });
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "ops/reference_backend.h"
+#include "ops/stream_gates.h"
 
 namespace headrace {
 namespace {
@@ -29,6 +30,10 @@ void reference_mix_streams(const MixStreamsParams& p) {
       }
     }
   }
+}
+
+void reference_stream_gates(const StreamGatesParams& p) {
+  for (int64_t row = 0; row < p.num_tokens; ++row) compute_stream_gates(p, row);
 }
 
 void reference_match_magnitude(const MatchMagnitudeParams& p) {

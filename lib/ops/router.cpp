@@ -16,6 +16,13 @@ void fill_scores(const RouteParams& p, const float* logits, std::vector<double>&
     for (size_t e = 0; e < count; ++e) scores[e] = 1.0 / (1.0 + std::exp(-static_cast<double>(logits[e])));
     return;
   }
+  if (p.score == RouterScore::kSqrtSoftplus) {
+    for (size_t e = 0; e < count; ++e) {
+      const double x = static_cast<double>(logits[e]);
+      scores[e] = std::sqrt(std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))));
+    }
+    return;
+  }
   const double top = static_cast<double>(*std::max_element(logits, logits + count));
   double sum = 0.0;
   for (size_t e = 0; e < count; ++e) sum += scores[e] = std::exp(static_cast<double>(logits[e]) - top);
@@ -44,15 +51,11 @@ RowRouter::RowRouter(const RouteParams& params)
 
 void RowRouter::route(int64_t row) {
   fill_scores(p_, p_.logits + row * p_.num_experts, scores_);
-  for (size_t e = 0; e < scores_.size(); ++e) {
-    choice_[e] = scores_[e] + (p_.correction == nullptr ? 0.0 : static_cast<double>(p_.correction[e]));
-    // Not ordered, hence never preferred; two of them compare as equal.
-    if (std::isnan(choice_[e])) choice_[e] = std::numeric_limits<double>::lowest();
+  if (p_.given != nullptr) {
+    chosen_.assign(p_.given + row * p_.top_k, p_.given + (row + 1) * p_.top_k);
+  } else {
+    choose();
   }
-  if (p_.top_groups < p_.num_groups) drop_groups();
-  pick_largest(choice_, p_.top_k, chosen_);
-  std::sort(chosen_.begin(), chosen_.end());
-
   double sum = 0.0;
   for (const int32_t expert : chosen_) sum += scores_[static_cast<size_t>(expert)];
   const double divisor =
@@ -63,6 +66,17 @@ void RowRouter::route(int64_t row) {
     const double own = p_.expert_scales == nullptr ? 1.0 : static_cast<double>(p_.expert_scales[chosen_[i]]);
     p_.weights[at] = static_cast<float>(scores_[static_cast<size_t>(chosen_[i])] / divisor * p_.scale * own);
   }
+}
+
+void RowRouter::choose() {
+  for (size_t e = 0; e < scores_.size(); ++e) {
+    choice_[e] = scores_[e] + (p_.correction == nullptr ? 0.0 : static_cast<double>(p_.correction[e]));
+    // Not ordered, hence never preferred; two of them compare as equal.
+    if (std::isnan(choice_[e])) choice_[e] = std::numeric_limits<double>::lowest();
+  }
+  if (p_.top_groups < p_.num_groups) drop_groups();
+  pick_largest(choice_, p_.top_k, chosen_);
+  std::sort(chosen_.begin(), chosen_.end());
 }
 
 void RowRouter::drop_groups() {

@@ -15,6 +15,7 @@ class RowRouter {
   void route(int64_t row);
 
  private:
+  void choose();
   void drop_groups();
 
   const RouteParams& p_;

@@ -22,6 +22,7 @@ enum class Activation : int32_t {
   kSigmoid,
   kTanh,
   kGeluSigmoid,  // x * sigmoid(1.702 x)
+  kClampedSilu,  // kSilu; with gate first cut to at most `limit` and up to [-limit, limit]
 };
 
 // out[t, :] = scale * table[token_ids[t], :]
@@ -85,14 +86,14 @@ struct GatedLinearParams {
   const PackedWeight* up = nullptr;    // of the gate's shape
   const float* up_bias = nullptr;
   Activation activation = Activation::kSilu;
-  float limit = 0.0f;    // kClampedSwish
+  float limit = 0.0f;    // kClampedSwish, kClampedSilu
   float* out = nullptr;  // [num_tokens, out_features], contiguous
 };
 
 // Per row: RMS-normalise each head of q and k where weights are given, rotate q and k by position, store k and v, or k
 // alone where the layout has no place for values of their own; without k nothing is stored.
 struct RopeStoreParams {
-  float* q = nullptr;        // [num_tokens, num_heads, head_dim], rotated in place
+  float* q = nullptr;        // [num_tokens, num_heads, head_dim], rotated in place; null without heads
   float* k = nullptr;        // [num_tokens, num_kv_heads, head_dim], rotated in place, or null
   const float* v = nullptr;  // [num_tokens, num_kv_heads, head_dim], or null unless layout.content is kKeysAndValues
   int64_t num_tokens = 0;
@@ -105,7 +106,9 @@ struct RopeStoreParams {
   int32_t num_axes = 1;
   const int32_t* axes = nullptr;    // [rotary_dim / 2] which of a row's positions turns a pair; null: the first
   const float* inv_freq = nullptr;  // [rotary_dim / 2], radians per position; null: no rotation
-  int32_t rotary_dim = 0;           // leading dims of a head that rotate
+  int32_t rotary_dim = 0;           // dims of a head that rotate
+  int32_t rotary_begin = 0;         // the first of them
+  bool backwards = false;           // by minus the angles
   bool norm_after_rotation = false;
   const float* q_scale = nullptr;  // [num_tokens] multiplies a row's q in the end, or null
   bool interleaved = false;        // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
@@ -120,6 +123,14 @@ struct SelectedPositions {
   const int32_t* positions = nullptr;  // [num_tokens, max_count], ascending in a row
   const int32_t* counts = nullptr;     // [num_tokens], of each row at least 1
   int64_t max_count = 0;
+};
+
+// A second part of the cache, of rows of one head like the first's, that each row of the batch sees behind those of the
+// first: where the last token of a run is at its position or before. Of them those listed, or all.
+struct RunRows {
+  KvLayout layout;                   // KvContent::kRows, with tokens_per_row
+  const std::byte* cache = nullptr;  // null: there is none
+  SelectedPositions selected;        // numbers of runs; of a row there may be none
 };
 
 // Attention of the batch's rows over the paged cache, keys and values of the rows already stored.
@@ -150,11 +161,14 @@ struct PagedAttentionParams {
   // With positions: they alone are seen, and merged at fixed ranks among them; window, chunk, sequence_ends and the rows'
   // own positions do not count.
   SelectedPositions selected;
+  // Of rows (KvContent::kRows), which see a window or positions selected, then these; merged at fixed ranks among both.
+  RunRows runs;
 };
 
 // The positions that rows of sparse attention see, chosen by an indexer (DeepSeek-V3.2). Row t at position p gives cached
 // position s <= p the score sum over h of weights[t, h] * max(0, q[t, h] . key[s]); it sees the top_k positions with the
-// largest scores, of equal ones (NaN counts as the smallest) the lower, or all where there are no more.
+// largest scores, of equal ones (NaN counts as the smallest) the lower, or all where there are no more. With tokens_per_row
+// runs that end by p take the place of positions.
 struct SelectPositionsParams {
   const float* q = nullptr;        // [num_tokens, num_heads, head_dim]
   const float* weights = nullptr;  // [num_tokens, num_heads]
@@ -163,11 +177,11 @@ struct SelectPositionsParams {
   const int32_t* query_start = nullptr;          // [num_seqs + 1] rows of each sequence
   const int32_t* const* block_tables = nullptr;  // [num_seqs] block ids in logical order
   const int32_t* positions = nullptr;            // [num_tokens] index of the row in its sequence's cache
-  KvLayout layout;                               // of keys (KvContent::kKeys) of one head
+  KvLayout layout;                               // of keys (KvContent::kKeys) or of rows (kRows) of one head
   const std::byte* cache = nullptr;
   int64_t top_k = 0;
   int32_t* selected = nullptr;  // [num_tokens, top_k], ascending in a row
-  int32_t* counts = nullptr;    // [num_tokens] min(top_k, p + 1)
+  int32_t* counts = nullptr;    // [num_tokens] min(top_k, layout.rows_before(p))
 };
 
 // out = activation(gate) * up, or activation(gate) where up is null, elementwise; out may be gate.
@@ -177,7 +191,7 @@ struct GatedActivationParams {
   int64_t num_elements = 0;
   Activation activation = Activation::kSilu;
   float* out = nullptr;
-  float limit = 0.0f;  // kClampedSwish
+  float limit = 0.0f;  // kClampedSwish, kClampedSilu
 };
 
 // out += x, elementwise.

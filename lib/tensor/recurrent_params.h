@@ -37,6 +37,27 @@ struct CausalConvParams {
 };
 inline constexpr int32_t kMostConvKernel = 16;
 
+// Softmax pooling over runs of `run` tokens, channel by channel (DeepSeek-V4's compressors). With e = exp(gate[t] + bias[j]),
+// t being token j of a run:
+//   out[n] = sum of e value / sum of e over the tokens of run n
+// With overlap value, gate and bias have two halves of `channels`: of a token's first ones run n takes those of the run
+// before, of the second ones its own. The sums are relative to the greatest exponent so far, added token by token.
+// State: {greatest exponent, sum of e, sum of e value} [3, channels] of the open run, with overlap behind it that of the run
+// after.
+struct PoolRunsParams {
+  StateRows rows;
+  const float* value = nullptr;        // [num_tokens, channels or 2 channels], contiguous
+  const float* gate = nullptr;         // likewise
+  const float* bias = nullptr;         // [run, channels or 2 channels]
+  const int32_t* positions = nullptr;  // [num_tokens] index in the sequence: run n begins at n * run
+  int32_t run = 0;
+  bool overlap = false;
+  int64_t channels = 0;
+  const int32_t* entries =
+      nullptr;           // [num_tokens] the row of out for the run that a token ends; of others it says nothing
+  float* out = nullptr;  // [entries, channels]
+};
+
 // Mamba's selective scan (Gu and Dao 2023). Per channel c with a state s [state_size]:
 //   dt = softplus(step[t, c]);  s[n] = exp(dt * rate[n, c]) * s[n] + dt * x[t, c] * b[t, n]
 //   out[t, c] = (sum over n of s[n] * c[t, n] + skip[c] * x[t, c]) * silu(gate[t, c])

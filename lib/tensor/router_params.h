@@ -9,8 +9,9 @@
 namespace headrace {
 
 enum class RouterScore : int32_t {
-  kSoftmax,  // over all experts
-  kSigmoid,  // of each expert by itself
+  kSoftmax,       // over all experts
+  kSigmoid,       // of each expert by itself
+  kSqrtSoftplus,  // sqrt(ln(1 + e^x)), likewise
 };
 
 // How groups of experts are ranked, by the scores that decide the choice.
@@ -20,9 +21,10 @@ enum class GroupScore : int32_t {
 };
 
 // Which experts a row visits, and with what weights. Row by row:
-//   score = softmax or sigmoid of the logits; choice = score + correction
+//   score = softmax, sigmoid or ... of the logits; choice = score + correction
 //   only the top_groups best of num_groups equal runs of experts stay in play
-//   the top_k experts with the largest choice are taken, of equal ones (NaN counts as the smallest) the lower index
+//   the top_k experts with the largest choice are taken, of equal ones (NaN counts as the smallest) the lower index; or
+//   those given
 //   weight = score, divided by max(sum of the chosen scores, sum_floor) + sum_added when normalize is set, times scale
 //            and the expert's own
 // A softmax over the chosen logits alone is kSoftmax with normalize: the other terms cancel.
@@ -41,6 +43,7 @@ struct RouteParams {
   float sum_added = 0.0f;
   float scale = 1.0f;
   const float* expert_scales = nullptr;  // [num_experts] or null
+  const int32_t* given = nullptr;        // [num_tokens, top_k], ascending within a row, or null
   int32_t* experts = nullptr;            // [num_tokens, top_k], ascending within a row
   float* weights = nullptr;              // [num_tokens, top_k], of those experts
 };

@@ -20,6 +20,27 @@ struct MixStreamsParams {
   bool accumulate = false;
 };
 
+// The coefficients of manifold-constrained hyper-connections (Xie et al. 2025, DeepSeek-V4) of rows with n streams, made of
+// x[t, :] in three parts of n, n and n * n, or, without `leave`, of the first alone. With y[i] = scale[part] x[i] + base[i]:
+//   enter[i] = sigmoid(y[i]) + eps
+//   leave[i] = 2 sigmoid(y[n + i])
+//   map[o, i]: A[i, o], A being the softmax over o of y[2n + i n + o], plus eps, then divided by its sums over i, plus eps,
+//              and `iterations` - 1 times by its sums over o, plus eps, and by those over i, plus eps (Sinkhorn)
+// They are computed in float64.
+struct StreamGatesParams {
+  const float* x = nullptr;      // [num_tokens, n (n + 2)] or [num_tokens, n]
+  const float* base = nullptr;   // [n (n + 2)] or [n]
+  const float* scale = nullptr;  // [3] or [1]
+  int32_t num_streams = 0;       // n, at most kMostGatedStreams
+  int32_t iterations = 0;        // at least 1
+  float eps = 0.0f;
+  int64_t num_tokens = 0;
+  float* enter = nullptr;  // [num_tokens, n]
+  float* leave = nullptr;  // [num_tokens, n] or null
+  float* map = nullptr;    // [num_tokens, n, n] with `leave`
+};
+inline constexpr int32_t kMostGatedStreams = 16;
+
 // x[t, :] *= rms(like[t, :]) / sqrt(max(mean(x[t, :]^2), floor)).
 struct MatchMagnitudeParams {
   float* x = nullptr;           // [num_tokens, size]

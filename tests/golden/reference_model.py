@@ -182,6 +182,10 @@ def randomize(model, seed):
         for name, buffer in sorted(model.named_buffers()):
             if name.endswith("correction_bias"):
                 buffer.copy_(torch.tensor((0.2 * rng.standard_normal(tuple(buffer.shape))).astype(np.float32)))
+            if name.endswith("tid2eid"):  # different experts of each token
+                tokens, top_k = buffer.shape
+                experts = model.get_submodule(name.rsplit(".", 1)[0]).num_experts
+                buffer.copy_(torch.tensor(rng.random((tokens, experts)).argsort(axis=1)[:, :top_k].copy()))
     model.tie_weights()
 
 

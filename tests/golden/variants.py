@@ -3,6 +3,8 @@ Keys not named here are those of a tiny model (reference_model.py), or the class
 
 SLIDING, FULL, LINEAR = "sliding_attention", "full_attention", "linear_attention"
 
+SPARSE, HEAVY = "compressed_sparse_attention", "heavily_compressed_attention"
+
 PLAIN = dict(rope_type="default", rope_theta=10000.0)
 
 VARIANTS = {
@@ -67,6 +69,29 @@ VARIANTS = {
                                   rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, mscale=0.7,
                                                        mscale_all_dim=0.9, beta_fast=32.0, beta_slow=1.0,
                                                        original_max_position_embeddings=48)),
+    # An indexer of fewer heads has scores that are equal, namely zero, and transformers chooses among those at random.
+    "deepseek_v4_runs": dict(model_type="deepseek_v4", num_hidden_layers=5, num_attention_heads=6, num_key_value_heads=1,
+                             hidden_size=48, head_dim=24, q_lora_rank=20, o_groups=3, o_lora_rank=12, sliding_window=11,
+                             layer_types=[SLIDING, SPARSE, HEAVY, SPARSE, SLIDING], compress_rates={SPARSE: 3, HEAVY: 10},
+                             index_n_heads=16, index_head_dim=12, index_topk=7, hc_mult=3, hc_sinkhorn_iters=4, hc_eps=1e-4,
+                             mlp_layer_types=["moe", "hash_moe", "moe", "moe", "hash_moe"], n_routed_experts=7,
+                             num_experts_per_tok=3, moe_intermediate_size=20, swiglu_limit=0.5, scoring_func="sigmoid",
+                             routed_scaling_factor=0.8, partial_rotary_factor=1 / 3,
+                             rope_parameters=dict(main=dict(rope_type="default", rope_theta=500.0,
+                                                            partial_rotary_factor=1 / 3),
+                                                  compress=dict(rope_type="yarn", rope_theta=20000.0, factor=4.0,
+                                                                original_max_position_embeddings=48, beta_fast=16.0,
+                                                                beta_slow=2.0, partial_rotary_factor=1 / 3))),
+    # Windows and runs beyond a block of the cache, one stream, yarn that keeps cosines and sines as they are.
+    "deepseek_v4_long_runs": dict(model_type="deepseek_v4", num_hidden_layers=3, num_key_value_heads=1, head_dim=32,
+                                  q_lora_rank=24, o_groups=1, o_lora_rank=40, sliding_window=40,
+                                  layer_types=[SPARSE, HEAVY, SPARSE], compress_rates={SPARSE: 6, HEAVY: 48},
+                                  index_n_heads=20, index_head_dim=8, index_topk=3, hc_mult=1, n_routed_experts=4,
+                                  num_experts_per_tok=1, moe_intermediate_size=24, qk_rope_head_dim=8,
+                                  mlp_layer_types=["hash_moe", "moe", "moe"], tie_word_embeddings=True,
+                                  rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=8.0,
+                                                       original_max_position_embeddings=32, beta_fast=32.0,
+                                                       beta_slow=1.0)),
     "glm4_moe_plain": dict(model_type="glm4_moe", num_hidden_layers=4, first_k_dense_replace=2, n_group=2, topk_group=1,
                            n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=20,
                            use_qk_norm=False, attention_bias=False, routed_scaling_factor=1.3, norm_topk_prob=True),

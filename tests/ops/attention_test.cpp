@@ -25,13 +25,18 @@ struct Case {
       0;  // rows of every second run of so many positions (with span_alone of every run) have it as their span
   bool span_alone = false;
   int32_t selected = 0;  // positions that each row sees, chosen at random; 0: a range
+  int32_t run = 0;       // a second part has a row for so many tokens each; 0: there is none
+  int32_t selected_runs = 0;
+  bool is_listed() const { return selected > 0 || run > 0; }
 };
 
 // A batch whose cache holds random keys and values where positions are cached and NaN everywhere else.
 struct Batch {
   explicit Batch(const Case& c_) : c(c_) {
     layout = {c.dtype, c.kv_heads, c.head_dim, c.block_size,
-              c.selected > 0 ? KvContent::kRows : KvContent::kKeysAndValues};
+              c.is_listed() ? KvContent::kRows : KvContent::kKeysAndValues};
+    runs = layout;
+    runs.tokens_per_row = std::max(c.run, 1);
     num_heads = c.kv_heads * c.group;
     int32_t blocks = 0, rows = 0;
     for (const Sequence& s : c.sequences) {
@@ -45,15 +50,17 @@ struct Batch {
     std::iota(ids.begin(), ids.end(), 0);
     std::shuffle(ids.begin(), ids.end(), std::mt19937(7));
     cache.assign(static_cast<size_t>(num_blocks) * layout.block_bytes(), std::byte{0xff});  // NaN in every type
+    run_cache.assign(static_cast<size_t>(num_blocks) * runs.block_bytes(), std::byte{0xff});
     const auto reference = make_reference_backend();
     size_t next_id = 0;
     for (const Sequence& s : c.sequences) {
       const int32_t length = s.first_position + s.num_rows;
       std::vector<int32_t> table;
       while (static_cast<int32_t>(table.size()) * c.block_size < length) table.push_back(ids[next_id++]);
-      store(*reference, table, length);
+      store(*reference, layout, cache, table, length);
+      if (c.run > 0) store(*reference, runs, run_cache, table, length);
       // Blocks that no row of the batch sees any more have left the table.
-      if (c.window > 0) {  // reading through this entry leaves the address space
+      if (c.window > 0 && c.run == 0) {  // reading through this entry leaves the address space
         const int32_t seen = std::max(0, s.first_position - std::max(c.window, c.span_alone ? c.span : 0) + 1);
         for (int32_t block = 0; (block + 1) * c.block_size <= seen; ++block)
           table[static_cast<size_t>(block)] = -100000000;
@@ -68,28 +75,34 @@ struct Batch {
         spans.push_back(has_one ? std::min((run + 1) * c.span, length) : 0);
       }
     }
-    if (c.selected > 0) select();
+    if (c.selected > 0) select(c.selected, layout, selected, counts);
+    if (c.selected_runs > 0) select(c.selected_runs, runs, selected_runs, run_counts);
     q = random_floats(static_cast<size_t>(rows * num_heads * c.head_dim), 11);
     sinks = random_floats(static_cast<size_t>(num_heads), 12);
   }
 
-  void select() {
+  void select(int32_t most, const KvLayout& part, std::vector<int32_t>& chosen,
+              std::vector<int32_t>& num_chosen) const {
     std::mt19937 random(5);
-    selected.assign(positions.size() * static_cast<size_t>(c.selected), -100000000);  // read beyond a row's count
+    chosen.assign(positions.size() * static_cast<size_t>(most), -100000000);  // read beyond a row's count
     for (size_t row = 0; row < positions.size(); ++row) {
-      std::vector<int32_t> all(static_cast<size_t>(positions[row]) + 1);
+      std::vector<int32_t> all(static_cast<size_t>(part.rows_before(positions[row])));
       std::iota(all.begin(), all.end(), 0);
       std::shuffle(all.begin(), all.end(), random);
-      counts.push_back(std::min(c.selected, positions[row] + 1));
-      std::sort(all.begin(), all.begin() + counts.back());
-      std::copy_n(all.begin(), counts.back(), selected.begin() + static_cast<int64_t>(row) * c.selected);
+      num_chosen.push_back(std::min(most, static_cast<int32_t>(all.size())));
+      std::sort(all.begin(), all.begin() + num_chosen.back());
+      std::copy_n(all.begin(), num_chosen.back(), chosen.begin() + static_cast<int64_t>(row) * most);
     }
   }
 
-  void store(Backend& reference, const std::vector<int32_t>& table, int32_t length) {
-    const auto size = static_cast<size_t>(length * c.kv_heads * c.head_dim);
-    std::vector<float> k = random_floats(size, 20 + static_cast<uint32_t>(table[0])), v = random_floats(size, 40);
-    for (float x : c.selected > 0 ? k : v) largest_value = std::max(largest_value, std::fabs(static_cast<double>(x)));
+  // Random rows of all tokens or, of runs, of the last of each.
+  void store(Backend& reference, const KvLayout& part, std::vector<std::byte>& blocks,
+             const std::vector<int32_t>& table, int32_t length) {
+    const auto count = static_cast<int32_t>(part.rows_before(length - 1));
+    const auto size = static_cast<size_t>(count * c.kv_heads * c.head_dim);
+    std::vector<float> k = random_floats(size, 20 + static_cast<uint32_t>(table[0] + 50 * part.tokens_per_row));
+    std::vector<float> v = random_floats(size, 40);
+    for (float x : c.is_listed() ? k : v) largest_value = std::max(largest_value, std::fabs(static_cast<double>(x)));
     for (size_t at = 0; at < size; at += static_cast<size_t>(c.head_dim)) {
       double norm = 0.0;
       for (size_t d = 0; d < static_cast<size_t>(c.head_dim); ++d)
@@ -97,15 +110,16 @@ struct Batch {
       longest_key = std::max(longest_key, std::sqrt(norm));
     }
     std::vector<int64_t> slots;
-    for (int32_t i = 0; i < length; ++i) {
-      slots.push_back(int64_t{table[static_cast<size_t>(i / c.block_size)]} * c.block_size + i % c.block_size);
+    for (int32_t i = 0; i < count; ++i) {
+      const int64_t token = part.last_token(i);
+      slots.push_back(int64_t{table[static_cast<size_t>(token / c.block_size)]} * c.block_size + token % c.block_size);
     }
     RopeStoreParams p;
     p.k = k.data();
     p.v = v.data();
-    p.num_tokens = length;
-    p.layout = layout;
-    p.cache = cache.data();
+    p.num_tokens = count;
+    p.layout = part;
+    p.cache = blocks.data();
     p.slots = slots.data();
     reference.rope_and_store_kv(p);
   }
@@ -143,6 +157,14 @@ struct Batch {
     p.spans = c.span > 0 ? spans.data() + 2 * first : nullptr;
     p.span_alone = c.span_alone;
     if (c.selected > 0) p.selected = {selected.data() + int64_t{first} * c.selected, counts.data() + first, c.selected};
+    if (c.run > 0) {
+      p.runs.layout = runs;
+      p.runs.cache = run_cache.data();
+    }
+    if (c.selected_runs > 0) {
+      p.runs.selected = {selected_runs.data() + int64_t{first} * c.selected_runs, run_counts.data() + first,
+                         c.selected_runs};
+    }
     backend.paged_attention(p);
     return out;
   }
@@ -170,7 +192,7 @@ struct Batch {
       const double largest_score = longest_query * longest_key * static_cast<double>(scale());
       double score_error = (c.head_dim + 6) * kUnit * largest_score;
       if (c.softcap > 0.0f) score_error += 5e-7 * static_cast<double>(c.softcap);
-      const double chunks = (c.both_ways || c.span > 0 ? longest : positions[row]) / 64 + 1;
+      const double chunks = (c.run > 0 ? 2 : 1) * ((c.both_ways || c.span > 0 ? longest : positions[row]) / 64 + 1);
       const double error = 2.0 * score_error + 6e-7 + (64 + 4 * chunks) * 2 * kUnit;
       out.insert(out.end(), width, error * largest_value * 1.02);  // 1.02: cached values are rounded
     }
@@ -178,11 +200,11 @@ struct Batch {
   }
 
   Case c;
-  KvLayout layout;
+  KvLayout layout, runs;
   int32_t num_heads = 0, num_blocks = 0;
-  std::vector<int32_t> query_start, positions, spans, selected, counts;
+  std::vector<int32_t> query_start, positions, spans, selected, counts, selected_runs, run_counts;
   std::vector<std::vector<int32_t>> tables;
-  std::vector<std::byte> cache;
+  std::vector<std::byte> cache, run_cache;
   std::vector<float> q, sinks;
   double largest_value = 0.0, longest_key = 0.0;
 };
@@ -297,6 +319,34 @@ TEST_CASE("Attention to chosen positions reads no others, for every cache type")
   // Over several splits, one long row among them.
   check({KvDType::kF16, 64, 1, 4, 16, {{3000, 3}, {700, 12}}, 0, 0.0f, false, 0, false, 0, false, 1500}, false);
   check({KvDType::kQ8, 40, 1, 20, 32, {{2500, 1}}, 0, 0.0f, true, 0, false, 0, false, 2048}, false);
+}
+
+TEST_CASE("Attention to a window and to rows of runs before it, all or chosen ones") {
+  const std::vector<Sequence> sequences = {{0, 1}, {0, 37}, {100, 9}, {62, 2}, {200, 1}};
+  const auto check_runs = [&](KvDType dtype, int32_t head_dim, int32_t group, int32_t block_size, int32_t window,
+                              int32_t selected, int32_t run, int32_t selected_runs) {
+    Case c{dtype, head_dim, 1, group, block_size, sequences, window, 0.0f, true};
+    c.selected = selected;
+    c.run = run;
+    c.selected_runs = selected_runs;
+    check(c);
+  };
+  for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
+    for (int32_t head_dim : {16, 36, 128}) {
+      for (int32_t run : {1, 3, 4, 16, 64}) {
+        check_runs(dtype, head_dim, 4, 16, 16, 0, run, 0);
+        check_runs(dtype, head_dim, 3, 32, 70, 0, run, 5);
+      }
+    }
+    check_runs(dtype, 32, 64, 16, 7, 0, 128, 0);
+    check_runs(dtype, 32, 2, 16, 0, 20, 4, 9);  // chosen positions, and chosen runs
+  }
+  // Over several splits.
+  Case long_rows{KvDType::kF16, 64, 1, 4, 16, {{3000, 3}, {700, 12}}, 128, 0.0f, true};
+  long_rows.run = 4;
+  check(long_rows, false);
+  long_rows.selected_runs = 512;
+  check(long_rows, false);
 }
 
 TEST_CASE("A NaN stays with the rows that see it") {

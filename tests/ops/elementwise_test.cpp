@@ -158,6 +158,33 @@ TEST_CASE("Activations agree with the reference over their whole range") {
   }
 }
 
+TEST_CASE("Clamped activations agree with the reference on both sides of the limit") {
+  std::vector<float> gate;
+  for (float x = -30.0f; x < 30.0f; x += 0.0137f) gate.push_back(x);
+  const std::vector<float> up = random_floats(gate.size(), 3, 4.0f);
+  for (const Activation activation : {Activation::kClampedSwish, Activation::kClampedSilu}) {
+    for (const float limit : {0.5f, 7.0f, 10.0f}) {
+      const auto run = [&](Backend& backend) {
+        std::vector<float> out(gate.size());
+        backend.gated_activation(
+            {gate.data(), up.data(), static_cast<int64_t>(gate.size()), activation, out.data(), limit});
+        return out;
+      };
+      const std::vector<float> expected = run(*make_reference_backend());
+      for (size_t i = 0; i < gate.size() && activation == Activation::kClampedSilu; ++i) {
+        const double g = std::min(static_cast<double>(gate[i]), static_cast<double>(limit));
+        const double u =
+            std::clamp(static_cast<double>(up[i]), -static_cast<double>(limit), static_cast<double>(limit));
+        REQUIRE(static_cast<double>(expected[i]) == Approx(g / (1.0 + std::exp(-g)) * u).epsilon(2 * kUnit));
+      }
+      // As above; the sum of up and one rounds too.
+      std::vector<double> bound;
+      for (const float value : expected) bound.push_back(1e-6 * std::fabs(static_cast<double>(value)) + 2e-7);
+      for (Isa isa : available_isas()) CHECK(worst(run(*cpu_backend(isa, 2)), expected, bound) <= 1.0);
+    }
+  }
+}
+
 TEST_CASE("A NaN in an activation is seen") {
   for (Isa isa : available_isas()) {
     const auto backend = cpu_backend(isa, 1);

@@ -57,6 +57,7 @@ Routed search(const RouterCase& c, const float* logits, const std::vector<float>
   for (size_t e = 0; e < count; ++e) {
     const double raw = std::exp(static_cast<double>(logits[e]));
     scores[e] = c.score == RouterScore::kSoftmax ? raw / total : raw / (1.0 + raw);
+    if (c.score == RouterScore::kSqrtSoftplus) scores[e] = std::sqrt(std::log(1.0 + raw));
     choice[e] = scores[e] + (c.corrected ? static_cast<double>(correction[e]) : 0.0);
   }
   const size_t size = count / static_cast<size_t>(c.num_groups);
@@ -283,6 +284,7 @@ TEST_CASE("The router finds what a plain search finds") {
   }
   check_route({32, 4, 1, 1, RouterScore::kSigmoid, GroupScore::kMax, true, true, 1.0f, 0.25f});
   check_route({16, 1, 1, 1, RouterScore::kSigmoid});
+  check_route({64, 6, 1, 1, RouterScore::kSqrtSoftplus, GroupScore::kMax, true, true, 1.5f});
   check_route({4, 4, 4, 4, RouterScore::kSoftmax});
   check_route({8, 2, 8, 2, RouterScore::kSigmoid, GroupScore::kTopTwoSum, true, true});
 }
@@ -298,6 +300,41 @@ TEST_CASE("Equal scores go to the lower index, and NaN to nobody who is wanted")
   CHECK(dirty.experts == std::vector<int32_t>{1, 3, 5});
   const Routed all_nan = route(*backend, c, std::vector<float>(8, NAN), {});
   CHECK(all_nan.experts == std::vector<int32_t>{0, 1, 2});
+}
+
+TEST_CASE("Experts that are given have the weights of a choice of them") {
+  constexpr int32_t kExperts = 8, kTop = 3;
+  constexpr int64_t kRows = 5;
+  const std::vector<float> logits = random_floats(kRows * kExperts, 15, 2.0f);
+  const std::vector<int32_t> given = {0, 1, 2, 5, 6, 7, 0, 3, 7, 2, 4, 6, 1, 2, 3};
+  for (const auto& backend : {make_reference_backend(), cpu_backend(kWeakestIsa, 2)}) {
+    std::vector<int32_t> experts(given.size());
+    std::vector<float> weights(given.size());
+    RouteParams p;
+    p.logits = logits.data();
+    p.num_tokens = kRows;
+    p.num_experts = kExperts;
+    p.top_k = kTop;
+    p.score = RouterScore::kSqrtSoftplus;
+    p.normalize = true;
+    p.scale = 1.5f;
+    p.given = given.data();
+    p.experts = experts.data();
+    p.weights = weights.data();
+    backend->route(p);
+    CHECK(experts == given);
+    for (size_t row = 0; row < kRows; ++row) {
+      double sum = 0.0;
+      std::vector<double> scores;
+      for (size_t i = row * kTop; i < (row + 1) * kTop; ++i) {
+        const double x = static_cast<double>(logits[row * kExperts + static_cast<size_t>(given[i])]);
+        sum += scores.emplace_back(std::sqrt(std::log(1.0 + std::exp(x))));
+      }
+      for (size_t i = 0; i < kTop; ++i) {
+        CHECK(static_cast<double>(weights[row * kTop + i]) == Approx(1.5 * scores[i] / sum).epsilon(2 * kUnit));
+      }
+    }
+  }
 }
 
 TEST_CASE("Experts have the bits of their linear layers, whatever rows accompany a row") {

@@ -72,7 +72,7 @@ TEST_CASE("a gated product has the bits of two products and an activation") {
         const auto up = pack(*backend, memory_weight(c.up, c.out, c.in, up_bytes));
         const auto x = random_floats(static_cast<size_t>(c.rows * c.in), 3);
         const auto bias = random_floats(static_cast<size_t>(2 * c.out), 4);
-        for (const Activation activation : {Activation::kSilu, Activation::kClampedSwish}) {
+        for (const Activation activation : {Activation::kSilu, Activation::kClampedSwish, Activation::kClampedSilu}) {
           INFO(backend->name() << " threads " << threads << " rows " << c.rows << " out " << c.out);
           REQUIRE(same_bits(run_gated(*backend, c, *gate, *up, x, bias, activation),
                             run_apart(*backend, c, *gate, *up, x, bias, activation)));

@@ -374,7 +374,83 @@ void check_recurrence(const RecurrenceCase& c) {
   });
 }
 
+// --- pooling of runs
+
+void check_pool(int32_t run, int64_t channels, bool overlap) {
+  INFO("run " << run << " channels " << channels << " overlap " << overlap);
+  const int64_t width = overlap ? 2 * channels : channels;
+  const Floats value = random_floats(static_cast<size_t>(kNumRows * width), 1);
+  const Floats gate = random_floats(value.size(), 2, 3.0f);
+  const Floats bias = random_floats(static_cast<size_t>(run * width), 3);
+  std::vector<int32_t> positions, entries;  // a row of out for every token: those that end no run stay zero
+  for (int32_t row = 0; row < kNumRows; ++row) {
+    positions.push_back(row - kStarts[sequence_of(row)]);
+    entries.push_back(row);
+  }
+  StatefulOp op;
+  op.out_width = channels;
+  op.state_size = 3 * width;
+  op.call = [&](Backend& backend, const StateRows& rows, int64_t first, int64_t, float* out) {
+    PoolRunsParams p;
+    p.rows = rows;
+    p.value = row_of(value, first, width);
+    p.gate = row_of(gate, first, width);
+    p.bias = bias.data();
+    p.positions = positions.data() + first;
+    p.run = run;
+    p.overlap = overlap;
+    p.channels = channels;
+    p.entries = entries.data();
+    p.out = out;
+    backend.pool_runs(p);
+  };
+  // Exponents are of at most 20 in magnitude and exact, but their differences round; each of at most 2 run terms is
+  // multiplied and added once per step, on either side. Outputs are means of values below 6.
+  const double terms = 2.0 * run, error = terms * (kExpError + (40.0 + 8.0) * kUnit), largest = 6.0;
+  check_op(op, [&](const Outcome& reference) {
+    OutcomeBounds bounds;
+    for (int64_t row = 0; row < kNumRows; ++row) {
+      const int32_t position = positions[static_cast<size_t>(row)], last = run - 1;
+      const int64_t begin = row - std::min<int64_t>(overlap ? 2 * run - 1 : last, position);
+      for (int64_t c = 0; c < channels; ++c) {
+        bounds.out.push_back(2 * kHigherOrders * error * largest + 1e-38);
+        if (position % run != last) continue;
+        // The definition, in float64.
+        double sum = 0.0, weighted = 0.0;
+        for (int64_t t = begin; t <= row; ++t) {
+          const bool own = positions[static_cast<size_t>(t)] / run == position / run;
+          const int64_t at = overlap && own ? channels + c : c;
+          const auto from = static_cast<size_t>(t * width + at);
+          const auto to = static_cast<size_t>(positions[static_cast<size_t>(t)] % run * width + at);
+          const double e = std::exp(wide(gate[from]) + wide(bias[to]));
+          sum += e;
+          weighted += e * wide(value[from]);
+        }
+        REQUIRE(wide(reference.out[static_cast<size_t>(row * channels + c)]) ==
+                Approx(weighted / sum).margin(2 * error * largest));
+      }
+    }
+    for (const Floats& state : reference.states) {
+      Bounds of_state;
+      for (size_t i = 0; i < state.size(); ++i) {
+        const bool greatest = static_cast<int64_t>(i) / channels % 3 == 0;
+        of_state.push_back(greatest ? 1e-300 : kHigherOrders * error * terms * largest);
+      }
+      bounds.states.push_back(std::move(of_state));
+    }
+    return bounds;
+  });
+}
+
 }  // namespace
+
+TEST_CASE("Runs are pooled as the definition says, and alike for any cut") {
+  for (const bool overlap : {false, true}) {
+    for (const int32_t run : {1, 2, 4, 7, 16}) {
+      for (const int64_t channels : {1, 16, 40, 150}) check_pool(run, channels, overlap);
+    }
+  }
+}
 
 TEST_CASE("Causal convolutions agree with the reference, and with themselves for any cut") {
   for (const bool silu_after : {false, true}) {

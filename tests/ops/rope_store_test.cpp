@@ -183,6 +183,84 @@ TEST_CASE("Equal positions on every axis rotate as one position does") {
   CHECK((same_bits(q[0], q[1]) && same_bits(k[0], k[1])));
 }
 
+TEST_CASE("The last dims of heads rotate, and back") {
+  constexpr int64_t kRows = 3, kHeads = 2;
+  constexpr int32_t kDim = 24, kRotary = 8, kBegin = kDim - kRotary;
+  const std::vector<float> x = random_floats(kRows * kHeads * kDim, 1);
+  const std::vector<float> inv_freq = {1.0f, 0.3f, 0.1f, 0.01f};
+  const std::vector<int32_t> positions = {3, 70, 1000};
+  const auto rotate = [&](Backend& backend, std::vector<float> heads, int64_t count, int32_t dim, int32_t begin,
+                          bool backwards) {
+    RopeStoreParams p;
+    p.q = heads.data();
+    p.num_tokens = kRows;
+    p.num_heads = static_cast<int32_t>(count);
+    p.positions = positions.data();
+    p.inv_freq = inv_freq.data();
+    p.rotary_dim = kRotary;
+    p.rotary_begin = begin;
+    p.interleaved = true;
+    p.backwards = backwards;
+    p.layout.head_dim = dim;
+    backend.rope_and_store_kv(p);
+    return heads;
+  };
+  std::vector<float> tails;
+  for (size_t head = 0; head < kRows * kHeads; ++head) {
+    const auto first = x.begin() + static_cast<int64_t>(head * kDim);
+    tails.insert(tails.end(), first + kBegin, first + kDim);
+  }
+  std::vector<std::unique_ptr<Backend>> backends;
+  backends.push_back(make_reference_backend());
+  for (Isa isa : available_isas()) backends.push_back(cpu_backend(isa, 2));
+  for (const auto& backend : backends) {
+    INFO(backend->name());
+    const std::vector<float> out = rotate(*backend, x, kHeads, kDim, kBegin, false);
+    const std::vector<float> alone = rotate(*backend, tails, kHeads, kRotary, 0, false);
+    for (size_t head = 0; head < kRows * kHeads; ++head) {
+      for (size_t d = 0; d < kDim; ++d) {
+        const bool rotates = d >= kBegin;
+        CHECK(out[head * kDim + d] == (rotates ? alone[head * kRotary + d - kBegin] : x[head * kDim + d]));
+      }
+    }
+    const std::vector<float> back = rotate(*backend, out, kHeads, kDim, kBegin, true);
+    CHECK(worst(back, x, std::vector<double>(x.size(), 2 * 6 * kUnit * 6 * 1.5)) <= 1.0);
+  }
+}
+
+TEST_CASE("A run of tokens has one row, where its last token's lies") {
+  constexpr int32_t kDim = 40, kBlock = 16, kRun = 4, kBlocks = 3;
+  for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
+    const KvLayout layout{dtype, 1, kDim, kBlock, KvContent::kRows, kRun};
+    CHECK(layout.rows_per_block() == 4);
+    const std::vector<int64_t> slots = {3, 15, 16 + 7, 32 + 11};
+    std::vector<std::vector<std::byte>> caches;
+    std::vector<std::unique_ptr<Backend>> backends;
+    backends.push_back(make_reference_backend());
+    for (Isa isa : available_isas()) backends.push_back(cpu_backend(isa, 1));
+    for (const auto& backend : backends) {
+      std::vector<float> k = random_floats(slots.size() * kDim, 1);
+      std::vector<std::byte> cache(kBlocks * layout.block_bytes(), std::byte{0x5a});
+      RopeStoreParams p;
+      p.k = k.data();
+      p.num_tokens = static_cast<int64_t>(slots.size());
+      p.layout = layout;
+      p.cache = cache.data();
+      p.slots = slots.data();
+      backend->rope_and_store_kv(p);
+      for (size_t i = 0; i < slots.size(); ++i) {
+        const std::byte* block = cache.data() + static_cast<size_t>(slots[i] / kBlock) * layout.block_bytes();
+        for (int32_t d = 0; d < kDim; ++d) {
+          const double stored = static_cast<double>(cached_value(layout, block, layout.row_of(slots[i] % kBlock), d));
+          CHECK(stored == Approx(static_cast<double>(k[i * kDim + static_cast<size_t>(d)])).margin(0.03));
+        }
+      }
+      caches.push_back(std::move(cache));
+    }
+    for (const auto& cache : caches) CHECK(cache == caches[0]);
+  }
+}
+
 TEST_CASE("Q8 keeps zeros, small, large and broken groups apart") {
   for (Isa isa : available_isas()) {
     const auto backend = cpu_backend(isa, 1);

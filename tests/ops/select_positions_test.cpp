@@ -15,6 +15,7 @@ struct Case {
   KvDType dtype = KvDType::kF32;
   int32_t num_heads = 4, head_dim = 32, block_size = 16, top_k = 16;
   std::vector<std::pair<int32_t, int32_t>> sequences;  // first position of the batch's rows, and rows
+  int32_t run = 0;                                     // keys are rows of runs of so many tokens
 };
 
 struct Choice {
@@ -24,7 +25,9 @@ struct Choice {
 // A batch whose cache holds random keys where positions are cached and NaN everywhere else.
 class Batch {
  public:
-  explicit Batch(const Case& c) : c_(c), layout_{c.dtype, 1, c.head_dim, c.block_size, KvContent::kKeys} {
+  explicit Batch(const Case& c)
+      : c_(c), layout_{c.dtype,           1, c.head_dim, c.block_size, c.run > 0 ? KvContent::kRows : KvContent::kKeys,
+                       std::max(c.run, 1)} {
     int32_t blocks = 0, rows = 0;
     for (const auto& [first, count] : c.sequences) {
       std::vector<int32_t> table;
@@ -58,7 +61,8 @@ class Batch {
     size_t seq = 0;
     while (starts_[seq + 1] <= static_cast<int32_t>(row)) ++seq;
     std::vector<double> out;
-    for (int32_t position = 0; position <= positions_[row]; ++position) {
+    for (int64_t number = 0; number < layout_.rows_before(positions_[row]); ++number) {
+      const int64_t position = layout_.last_token(number);
       const auto block = static_cast<size_t>(tables_[seq][static_cast<size_t>(position / c_.block_size)]);
       double sum = 0.0;
       for (int32_t h = 0; h < c_.num_heads; ++h) {
@@ -67,7 +71,7 @@ class Batch {
         for (int32_t d = 0; d < c_.head_dim; ++d) {
           product += static_cast<double>(q_[head * static_cast<size_t>(c_.head_dim) + static_cast<size_t>(d)]) *
                      static_cast<double>(cached_key(layout_, cache_.data() + block * layout_.block_bytes(),
-                                                    position % c_.block_size, d));
+                                                    layout_.row_of(position % c_.block_size), d));
         }
         sum += static_cast<double>(weights_[head]) * std::max(product, 0.0);
       }
@@ -78,15 +82,17 @@ class Batch {
 
  private:
   void store(const std::vector<int32_t>& table, int32_t length) {
+    const int64_t count = layout_.rows_before(length - 1);
     std::vector<float> k =
-        random_floats(static_cast<size_t>(length * c_.head_dim), 30 + static_cast<uint32_t>(table[0]));
+        random_floats(static_cast<size_t>(count * c_.head_dim), 30 + static_cast<uint32_t>(table[0]));
     std::vector<int64_t> slots;
-    for (int32_t i = 0; i < length; ++i) {
+    for (int64_t number = 0; number < count; ++number) {
+      const int64_t i = layout_.last_token(number);
       slots.push_back(int64_t{table[static_cast<size_t>(i / c_.block_size)]} * c_.block_size + i % c_.block_size);
     }
     RopeStoreParams p;
     p.k = k.data();
-    p.num_tokens = length;
+    p.num_tokens = count;
     p.layout = layout_;
     p.cache = cache_.data();
     p.slots = slots.data();
@@ -131,6 +137,7 @@ void check_row(const Case& c, const Choice& choice, size_t row, const std::vecto
   REQUIRE(count == std::min(static_cast<size_t>(c.top_k), scores.size()));
   const auto first = choice.selected.begin() + static_cast<int64_t>(row) * c.top_k;
   const std::vector<int32_t> chosen(first, first + static_cast<int64_t>(count));
+  if (chosen.empty()) return;  // no run ended yet
   REQUIRE(std::is_sorted(chosen.begin(), chosen.end()));
   REQUIRE(std::adjacent_find(chosen.begin(), chosen.end()) == chosen.end());
   REQUIRE(chosen.front() >= 0);
@@ -178,6 +185,16 @@ TEST_CASE("An indexer chooses the largest scores, for every cache type and shape
   check({KvDType::kF32, 3, 16, 64, 1, sequences});
   check({KvDType::kF32, 3, 16, 16, 1000, sequences});
   check({KvDType::kF16, 2, 16, 16, 300, {{5000, 2}, {2046, 4}}});
+}
+
+TEST_CASE("An indexer chooses among runs of tokens") {
+  const std::vector<std::pair<int32_t, int32_t>> sequences = {{0, 1}, {0, 90}, {100, 5}, {62, 2}, {15, 3}};
+  for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
+    for (int32_t run : {1, 3, 4, 16, 40}) {
+      for (int32_t head_dim : {8, 20, 128}) check({dtype, 7, head_dim, 16, 5, sequences, run});
+    }
+  }
+  check({KvDType::kF16, 2, 16, 32, 300, {{5000, 2}, {2046, 4}, {17000, 1}}, 4});
 }
 
 TEST_CASE("Of equal scores the lower positions are chosen, and NaN last") {

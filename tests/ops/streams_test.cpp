@@ -61,6 +61,114 @@ TEST_CASE("Streams are mixed by each row's coefficients") {
   }
 }
 
+namespace {
+
+// StreamGatesParams in the words of its definition, the map as [in][out] until the end.
+std::vector<float> defined_gates(const float* x, const std::vector<float>& base, const std::vector<float>& scale,
+                                 size_t n, int iterations, double eps) {
+  const auto y = [&](size_t part, size_t i) {
+    return static_cast<double>(scale[part]) * static_cast<double>(x[i]) + static_cast<double>(base[i]);
+  };
+  const auto logistic = [](double value) { return 1.0 / (1.0 + std::exp(-value)); };
+  std::vector<float> out;
+  for (size_t i = 0; i < n; ++i) out.push_back(static_cast<float>(logistic(y(0, i)) + eps));
+  for (size_t i = 0; i < n; ++i) out.push_back(static_cast<float>(2 * logistic(y(1, n + i))));
+  std::vector<std::vector<double>> a(n, std::vector<double>(n));
+  for (size_t i = 0; i < n; ++i) {
+    double sum = 0.0;
+    for (size_t o = 0; o < n; ++o) sum += std::exp(y(2, 2 * n + i * n + o));
+    for (size_t o = 0; o < n; ++o) a[i][o] = std::exp(y(2, 2 * n + i * n + o)) / sum + eps;
+  }
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    for (size_t i = 0; i < n && iteration > 0; ++i) {
+      double sum = eps;
+      for (size_t o = 0; o < n; ++o) sum += a[i][o];
+      for (size_t o = 0; o < n; ++o) a[i][o] /= sum;
+    }
+    for (size_t o = 0; o < n; ++o) {
+      double sum = eps;
+      for (size_t i = 0; i < n; ++i) sum += a[i][o];
+      for (size_t i = 0; i < n; ++i) a[i][o] /= sum;
+    }
+  }
+  for (size_t o = 0; o < n; ++o) {
+    for (size_t i = 0; i < n; ++i) out.push_back(static_cast<float>(a[i][o]));
+  }
+  return out;
+}
+
+// enter, leave and map of each row, one after the other.
+std::vector<float> run_gates(Backend& backend, const float* x, int64_t rows, const std::vector<float>& base,
+                             const std::vector<float>& scale, int32_t n, int iterations, float eps) {
+  const auto count = static_cast<size_t>(rows * n);
+  std::vector<float> enter(count), leave(count), map(count * static_cast<size_t>(n)), out;
+  backend.stream_gates(
+      {x, base.data(), scale.data(), n, iterations, eps, rows, enter.data(), leave.data(), map.data()});
+  for (int64_t row = 0; row < rows; ++row) {
+    for (const auto& [values, width] : {std::pair(&enter, n), std::pair(&leave, n), std::pair(&map, n * n)}) {
+      out.insert(out.end(), values->begin() + row * width, values->begin() + (row + 1) * width);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("Gates of streams are what their definition says") {
+  for (const int32_t n : {1, 2, 4, 16}) {
+    for (const int iterations : {1, 3, 20}) {
+      constexpr int64_t kRows = 7;
+      const int64_t width = int64_t{n} * (n + 2);
+      INFO(n << " streams, " << iterations << " iterations");
+      const std::vector<float> x = random_floats(static_cast<size_t>(kRows * width), 21);
+      const std::vector<float> base = random_floats(static_cast<size_t>(width), 22), scale = {0.7f, 1.5f, -1.2f};
+      constexpr float kEps = 1e-6f;
+      const auto run = [&](Backend& backend, int64_t first, int64_t rows) {
+        return run_gates(backend, x.data() + first * width, rows, base, scale, n, iterations, kEps);
+      };
+      check(run, kRows, width, 1e-300);  // one arithmetic on every backend
+      const std::vector<float> out = run(*make_reference_backend(), 0, kRows);
+      std::vector<float> expected;
+      for (int64_t row = 0; row < kRows; ++row) {
+        const std::vector<float> gates = defined_gates(x.data() + row * width, base, scale, static_cast<size_t>(n),
+                                                       iterations, static_cast<double>(kEps));
+        expected.insert(expected.end(), gates.begin(), gates.end());
+      }
+      // Two float64 computations of one float32 of at most 2.
+      CHECK(worst(out, expected, std::vector<double>(out.size(), 4 * kUnit)) <= 1.0);
+      // What comes into a stream adds up to one: its sums were the last to be divided.
+      for (int64_t row = 0; row < kRows; ++row) {
+        for (int64_t o = 0; o < n; ++o) {
+          double sum = 0.0;
+          for (int64_t i = 0; i < n; ++i)
+            sum += static_cast<double>(out[static_cast<size_t>(row * width + 2 * n + o * n + i)]);
+          CHECK(sum == Approx(1.0).margin(1e-5));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("The first part of the gates stands by itself") {
+  const std::vector<float> x = {0.0f, 2.0f, -30.0f, NAN}, base = {0.5f, 0.0f}, scale = {1.0f};
+  std::vector<float> enter(4);
+  StreamGatesParams p;
+  p.x = x.data();
+  p.base = base.data();
+  p.scale = scale.data();
+  p.num_streams = 2;
+  p.eps = 0.25f;
+  p.num_tokens = 2;
+  p.enter = enter.data();
+  for (const auto& backend : {make_reference_backend(), cpu_backend(kWeakestIsa, 1)}) {
+    backend->stream_gates(p);
+    CHECK(static_cast<double>(enter[0]) == Approx(0.25 + 1.0 / (1.0 + std::exp(-0.5))));
+    CHECK(static_cast<double>(enter[1]) == Approx(0.25 + 1.0 / (1.0 + std::exp(-2.0))));
+    CHECK(static_cast<double>(enter[2]) == Approx(0.25));
+    CHECK(std::isnan(enter[3]));
+  }
+}
+
 TEST_CASE("Rows are brought to another row's magnitude") {
   for (const int64_t size : {1, 5, 64, 300}) {
     constexpr int64_t kRows = 6;

@@ -190,6 +190,27 @@ TEST_CASE("Zeroing a tail touches keys alone, or rows alone, where the layout ha
   }
 }
 
+TEST_CASE("Rows of runs are kept where their last token is among those used") {
+  const auto rows = [](int32_t block_size, int32_t run, int64_t first_token, int64_t used) {
+    return kv::used_rows({KvDType::kF32, 1, 3, block_size, KvContent::kRows, run}, first_token, used);
+  };
+  for (const int32_t run : {1, 3, 4, 16, 40, 128}) {
+    for (int64_t block = 0; block < 20; ++block) {
+      const int64_t first = block * 32;
+      for (int64_t used = 0; used <= 32; ++used) {
+        int32_t ended = 0;
+        for (int64_t token = first; token < first + used; ++token) ended += (token + 1) % run == 0 ? 1 : 0;
+        REQUIRE(rows(32, run, first, used) == ended);
+      }
+    }
+  }
+  const KvLayout layout{KvDType::kF32, 1, 3, 32, KvContent::kRows, 4};
+  std::vector<float> block(layout.block_bytes() / 4, 1.0f);
+  REQUIRE(block.size() == 8 * 3);
+  kv::zero_block_tail(layout, std::as_writable_bytes(std::span(block)), 5);
+  for (size_t i = 0; i < block.size(); ++i) CHECK(block[i] == (i < 5 * 3 ? 1.0f : 0.0f));
+}
+
 TEST_CASE("Every changed byte is noticed") {
   auto cache = make_cache(make_config());
   const auto tokens = make_tokens(40);

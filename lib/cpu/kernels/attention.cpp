@@ -13,10 +13,6 @@ namespace {
 
 constexpr float kInfinity = __builtin_inff();
 
-HEADRACE_INLINE PanelType panel_type(int32_t kv_dtype) {
-  return kv_dtype == kF32 ? PanelType::kF32 : kv_dtype == kF16 ? PanelType::kF16 : PanelType::kBF16;
-}
-
 HEADRACE_INLINE int64_t padded(int64_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
 
 struct Scratch {
@@ -54,23 +50,6 @@ void widen_keys(const AttentionSplit& a, const uint8_t* head, int32_t tile, floa
   }
 }
 
-// One token's float32 values of Q8.
-void widen_codes(const AttentionSplit& a, const uint8_t* row, const uint8_t* row_scales, float* out) {
-  const int8_t* codes = reinterpret_cast<const int8_t*>(row);
-  for (int32_t group = 0; group < a.scale_groups; ++group) {
-    const V16 f = set1(scalar_f16(row_scales + group * 2));
-    const int32_t begin = group * kQ8Group;
-    const int32_t end = begin + kQ8Group < a.head_dim ? begin + kQ8Group : a.head_dim;
-    int32_t d = begin;
-    for (; d + kPanel <= end; d += kPanel) store(out + d, mul(load_i8(codes + d), f));
-    if (d < end) {
-      int8_t last[kPanel] = {};
-      memcpy(last, codes + d, static_cast<size_t>(end - d));
-      store_partial(out + d, mul(load_i8(last), f), end - d);
-    }
-  }
-}
-
 // The float32 values of `count` tokens from `offset` of a block on, rows padded_dim apart. Lanes past head_dim are
 // never read back, but must be initialised once.
 void widen_values(const AttentionSplit& a, const uint8_t* head, int32_t offset, int32_t count, float* values) {
@@ -88,7 +67,7 @@ void widen_values(const AttentionSplit& a, const uint8_t* head, int32_t offset, 
   }
   for (int32_t j = 0; j < count; ++j) {
     const int64_t token = offset + j;
-    widen_codes(a, head + token * a.head_dim, head + a.code_bytes + token * a.scale_groups * 2,
+    widen_codes(head + token * a.head_dim, head + a.code_bytes + token * a.scale_groups * 2, a.head_dim,
                 values + static_cast<int64_t>(j) * a.padded_dim);
   }
 }
@@ -253,13 +232,8 @@ void attend_cached(const AttentionSplit& a, const Scratch& scratch) {
 // A listed row widened to value j of a chunk, and to its key.
 void widen_listed(const AttentionSplit& a, int64_t index, int32_t j, const Scratch& scratch) {
   float* row = scratch.values + static_cast<int64_t>(j) * a.padded_dim;
-  if (a.kv_dtype == kQ8) {
-    widen_codes(a, a.rows[index], a.row_scales[index], row);
-  } else {
-    widen(panel_type(a.kv_dtype), a.rows[index], row, a.head_dim);
-  }
-  float* key = scratch.keys + static_cast<int64_t>(j / kPanel) * a.head_dim * kPanel + j % kPanel;
-  for (int32_t d = 0; d < a.head_dim; ++d) key[static_cast<int64_t>(d) * kPanel] = row[d];
+  widen_row(a.kv_dtype, a.rows[index], a.row_scales[index], a.head_dim, row);
+  turn_into_key(row, a.head_dim, j, scratch.keys);
 }
 
 // Many rows: a chunk's keys and values are widened once for all of them. Listed rows always are.

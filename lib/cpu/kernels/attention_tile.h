@@ -34,6 +34,39 @@ HEADRACE_INLINE float scalar_f16(const uint8_t* p) {
   return widen_half(half);
 }
 
+HEADRACE_INLINE PanelType panel_type(int32_t kv_dtype) {
+  return kv_dtype == kF32 ? PanelType::kF32 : kv_dtype == kF16 ? PanelType::kF16 : PanelType::kBF16;
+}
+
+// One token's float32 values of Q8.
+HEADRACE_INLINE void widen_codes(const uint8_t* row, const uint8_t* row_scales, int32_t head_dim, float* out) {
+  const int8_t* codes = reinterpret_cast<const int8_t*>(row);
+  for (int32_t begin = 0; begin < head_dim; begin += kQ8Group) {
+    const V16 f = set1(scalar_f16(row_scales + begin / kQ8Group * 2));
+    const int32_t end = begin + kQ8Group < head_dim ? begin + kQ8Group : head_dim;
+    int32_t d = begin;
+    for (; d + kPanel <= end; d += kPanel) store(out + d, mul(load_i8(codes + d), f));
+    if (d < end) {
+      int8_t last[kPanel] = {};
+      memcpy(last, codes + d, static_cast<size_t>(end - d));
+      store_partial(out + d, mul(load_i8(last), f), end - d);
+    }
+  }
+}
+
+// One token's float32 values.
+HEADRACE_INLINE void widen_row(int32_t kv_dtype, const uint8_t* row, const uint8_t* row_scales, int32_t head_dim,
+                               float* out) {
+  if (kv_dtype == kQ8) return widen_codes(row, row_scales, head_dim, out);
+  widen(panel_type(kv_dtype), row, out, head_dim);
+}
+
+// Puts a row into tiles of keys [head_dim][16], as key j of them.
+HEADRACE_INLINE void turn_into_key(const float* row, int32_t head_dim, int32_t j, float* keys) {
+  float* key = keys + static_cast<int64_t>(j / kPanel) * head_dim * kPanel + j % kPanel;
+  for (int32_t d = 0; d < head_dim; ++d) key[static_cast<int64_t>(d) * kPanel] = row[d];
+}
+
 // One chunk's keys or values: where its tiles of sixteen positions lie. Tiles that no row sees are null.
 // `ahead` is what will be needed one chunk later (or the same again): it is asked for while this one is multiplied,
 // line by line, so that memory and arithmetic overlap.

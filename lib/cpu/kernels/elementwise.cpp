@@ -74,14 +74,15 @@ void gate(const GatedRows& rows) {
       rows, [](V16 g, V16 u) __attribute__((always_inline)) { return mul(Kind::apply(g), u); });
 }
 
-// The comparisons keep NaN.
-void clamped_swish(const GatedRows& rows) {
-  const V16 high = set1(rows.limit), low = set1(-rows.limit), one = set1(1.0f);
+// Gates cut to at most the limit, and what they multiply to either side of it. The comparisons keep NaN.
+template <class Kind>
+void gate_clamped(const GatedRows& rows, float added_to_up) {
+  const V16 high = set1(rows.limit), low = set1(-rows.limit), added = set1(added_to_up);
   map_rows(
       rows, [=](V16 g, V16 u) __attribute__((always_inline)) {
         const V16 cut_gate = select_less(high, g, high, g);
         const V16 cut_up = select_less(u, low, low, select_less(high, u, high, u));
-        return mul(GeluSigmoid().apply(cut_gate), add(cut_up, one));
+        return mul(Kind::apply(cut_gate), add(cut_up, added));
       });
 }
 
@@ -94,10 +95,11 @@ void gated_activation(const GatedRows& rows) {
     case 1: return gate<GeluTanh>(rows);
     case 2: return gate<GeluErf>(rows);
     case 4: return gate<Relu2>(rows);
-    case 5: return clamped_swish(rows);
+    case 5: return gate_clamped<GeluSigmoid>(rows, 1.0f);
     case 6: return gate<Sigmoid>(rows);
     case 7: return gate<Tanh>(rows);
     case 8: return gate<GeluSigmoid>(rows);
+    case 9: return gate_clamped<Silu>(rows, 0.0f);
     default: return gate<Relu>(rows);
   }
 }

@@ -6,6 +6,15 @@
 namespace headrace::HEADRACE_ISA_NAMESPACE {
 namespace {
 
+// Listed rows of a chunk, as keys in a.scratch; the row that is being turned lies behind them.
+void gather_keys(const IndexSpan& a, int64_t first, int64_t count) {
+  float* const row = a.scratch + static_cast<int64_t>(kChunk) * a.head_dim;
+  for (int64_t j = 0; j < count; ++j) {
+    widen_row(a.kv_dtype, a.rows[first + j], a.row_scales[first + j], a.head_dim, row);
+    turn_into_key(row, a.head_dim, static_cast<int32_t>(j), a.scratch);
+  }
+}
+
 template <int32_t kType>
 void score_span(const IndexSpan& a) {
   const int64_t key_tile_bytes = static_cast<int64_t>(a.head_dim) * kPanel * kBytes<kType>;
@@ -14,7 +23,13 @@ void score_span(const IndexSpan& a) {
     const int64_t count = a.end - chunk < kChunk ? a.end - chunk : kChunk;
     const int tiles = static_cast<int>((count + kPanel - 1) / kPanel);
     ChunkSource keys = {};
+    if (a.rows != nullptr) gather_keys(a, chunk - a.begin, count);
     for (int tile = 0; tile < tiles; ++tile) {
+      if (a.rows != nullptr) {
+        keys.tile[tile] = keys.ahead[tile] =
+            reinterpret_cast<const uint8_t*>(a.scratch) + static_cast<int64_t>(tile) * key_tile_bytes;
+        continue;
+      }
       const int64_t position = chunk + tile * kPanel, offset = position % a.block_size;
       const uint8_t* block = a.cache + a.block_table[position / a.block_size] * a.block_bytes;
       keys.tile[tile] = keys.ahead[tile] = block + offset / kPanel * key_tile_bytes;
@@ -41,6 +56,7 @@ void score_span(const IndexSpan& a) {
 }  // namespace
 
 void index_scores(const IndexSpan& a) {
+  if (a.rows != nullptr) return score_span<kF32>(a);
   switch (a.kv_dtype) {
     case kF32: return score_span<kF32>(a);
     case kF16: return score_span<kF16>(a);

@@ -48,6 +48,7 @@ void attention_merge(float split_max, float split_sum, const float* split_acc, i
 void attention_finish(const float* acc, float sum, int32_t head_dim, float* out);
 void index_scores(const IndexSpan& span);
 void causal_conv(const ConvSpan& span);
+void pool_runs(const PoolSpan& span);
 void selective_scan(const ScanSpan& span);
 void linear_recurrence(const RecurrenceSpan& span);
 void decay_gates(const float* raw, const float* bias, const float* rate, float low, float high, int64_t count,

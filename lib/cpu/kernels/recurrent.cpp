@@ -39,6 +39,30 @@ HEADRACE_INLINE V16 softplus(V16 x) {
   return add(max(zero(), x), near);
 }
 
+// The sums of one run's pooling, of sixteen channels.
+struct RunSums {
+  V16 greatest, sum, weighted;
+};
+
+HEADRACE_INLINE RunSums no_sums() { return {set1(-__builtin_inff()), zero(), zero()}; }
+HEADRACE_INLINE RunSums load_sums(const float* at, int64_t stride, int64_t lanes) {
+  return {load_lanes(at, lanes), load_lanes(at + stride, lanes), load_lanes(at + 2 * stride, lanes)};
+}
+HEADRACE_INLINE void store_sums(float* at, int64_t stride, const RunSums& sums, int64_t lanes) {
+  store_lanes(at, sums.greatest, lanes);
+  store_lanes(at + stride, sums.sum, lanes);
+  store_lanes(at + 2 * stride, sums.weighted, lanes);
+}
+
+// With one more token; one of the two factors is 1.
+HEADRACE_INLINE RunSums include(const RunSums& before, V16 exponent, V16 value) {
+  const V16 one = set1(1.0f), greatest = max(before.greatest, exponent);
+  const V16 factor = exp(sub(min(before.greatest, exponent), greatest));
+  const V16 kept = select_less(before.greatest, exponent, factor, one);
+  const V16 added = select_less(before.greatest, exponent, one, factor);
+  return {greatest, fma(before.sum, kept, added), fma(before.weighted, kept, mul(added, value))};
+}
+
 // Rows lie so far apart that the processor does not foresee the next.
 constexpr int64_t kRowsAhead = 2;
 
@@ -144,6 +168,36 @@ void causal_conv(const ConvSpan& span) {
     convolve<3>(span);
   } else {
     convolve<0>(span);
+  }
+}
+
+void pool_runs(const PoolSpan& a) {
+  const bool overlap = a.second_half != 0;
+  for (int64_t c = 0; c < a.channels; c += kPanel) {
+    const int64_t lanes = a.channels - c < kPanel ? a.channels - c : kPanel;
+    float* const open_at = a.state + c;
+    float* const after_at = open_at + 3 * a.state_stride;
+    RunSums open = load_sums(open_at, a.state_stride, lanes);
+    RunSums after = overlap ? load_sums(after_at, a.state_stride, lanes) : no_sums();
+    for (int64_t t = 0; t < a.num_rows; ++t) {
+      const int64_t j = a.positions[t] % a.run;
+      if (j == 0) {
+        open = overlap && a.positions[t] > 0 ? after : no_sums();
+        after = no_sums();
+      }
+      const float* const gate = a.gate + t * a.stride + c;
+      const float* const value = a.value + t * a.stride + c;
+      const float* const bias = a.bias + j * a.stride + c;
+      const int64_t own = a.second_half;
+      open = include(open, add(load_lanes(gate + own, lanes), load_lanes(bias + own, lanes)),
+                     load_lanes(value + own, lanes));
+      if (overlap) {
+        after = include(after, add(load_lanes(gate, lanes), load_lanes(bias, lanes)), load_lanes(value, lanes));
+      }
+      if (j + 1 == a.run) store_lanes(a.out + a.entries[t] * a.out_stride + c, div(open.weighted, open.sum), lanes);
+    }
+    store_sums(open_at, a.state_stride, open, lanes);
+    if (overlap) store_sums(after_at, a.state_stride, after, lanes);
   }
 }
 

@@ -29,6 +29,24 @@ struct ConvSpan {
   int64_t out_stride;
 };
 
+// `channels` channels of PoolRunsParams.
+struct PoolSpan {
+  int64_t num_rows;
+  int64_t channels;
+  int32_t run;
+  const float* value;  // [num_rows][stride], gates likewise
+  const float* gate;
+  int64_t stride;
+  const float* bias;         // [run][stride]
+  int64_t second_half;       // floats from a channel's first half to its second; 0: no overlap
+  const int32_t* positions;  // [num_rows], likewise
+  const int32_t* entries;
+  float* state;  // [3 or 6][state_stride]
+  int64_t state_stride;
+  float* out;
+  int64_t out_stride;
+};
+
 // `channels` channels of SelectiveScanParams.
 struct ScanSpan {
   int64_t num_rows;

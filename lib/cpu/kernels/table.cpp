@@ -32,6 +32,7 @@ const KernelTable kKernelTable = {
     attention_finish,
     index_scores,
     causal_conv,
+    pool_runs,
     selective_scan,
     linear_recurrence,
     decay_gates,

@@ -53,6 +53,7 @@ extern const Family kGemma3nFamily;
 extern const Family kGemma4TextFamily;
 extern const Family kGemma4Family;
 extern const Family kDeepseekV32Family;
+extern const Family kDeepseekV4Family;
 extern const Family kGlmMoeDsaFamily;
 extern const Family kGlm4MoeFamily;
 extern const Family kMiniMaxM2Family;
