@@ -82,6 +82,8 @@ void set_parameter(headrace::Request& request, Parameters& parameters, const std
     request.set_priority(value.cast<int32_t>());
   else if (name == "cache_salt")
     request.set_cache_salt(text_of(value));
+  else if (name == "tenant")
+    request.set_tenant(text_of(value));
   else if (name == "adapter")
     request.set_adapter(value.cast<const headrace::Adapter&>());
   else if (name == "session")
@@ -165,6 +167,7 @@ py::dict event_dict(const headrace::Event& event) {
     numbers["first_token_ns"] = usage.first_token_ns;
     numbers["total_ns"] = usage.total_ns;
     out["finish_reason"] = event.finish_reason();
+    numbers["reuse_miss"] = event.reuse_miss();
     out["usage"] = numbers;
   }
   return out;
@@ -231,6 +234,10 @@ class PythonScheduler {
     }
   }
   headrace_scheduler_stats stats() const { return scheduler_.stats(); }
+  const headrace::Scheduler& scheduler() const { return scheduler_; }
+  void set_tenant(const std::string& tenant, const headrace_tenant_limits& limits) {
+    scheduler_.set_tenant(tenant, limits);
+  }
 
  private:
   using Queues = std::map<uint64_t, std::deque<headrace::Event>>;
@@ -305,6 +312,78 @@ class TextStream {
   uint64_t request_id_;
 };
 
+py::dict latency_dict(const headrace_latency& latency) {
+  py::dict out;
+  out["count"] = latency.count;
+  out["sum_ns"] = latency.sum_ns;
+  out["p50_ns"] = latency.p50_ns;
+  out["p95_ns"] = latency.p95_ns;
+  out["p99_ns"] = latency.p99_ns;
+  return out;
+}
+
+py::dict metrics_dict(const headrace::Scheduler& scheduler) {
+  const headrace_scheduler_metrics metrics = scheduler.metrics();
+  py::dict out;
+#define HEADRACE_PUT(field) out[#field] = metrics.field
+  HEADRACE_PUT(num_waiting);
+  HEADRACE_PUT(num_running);
+  HEADRACE_PUT(kv_blocks);
+  HEADRACE_PUT(kv_used_blocks);
+  HEADRACE_PUT(kv_cached_blocks);
+  HEADRACE_PUT(step_age_ns);
+  HEADRACE_PUT(submitted_requests);
+  HEADRACE_PUT(refused_requests);
+  HEADRACE_PUT(finished_requests);
+  HEADRACE_PUT(failed_requests);
+  HEADRACE_PUT(stop_samples);
+  HEADRACE_PUT(length_samples);
+  HEADRACE_PUT(cancelled_samples);
+  HEADRACE_PUT(deadline_samples);
+  HEADRACE_PUT(prompt_tokens);
+  HEADRACE_PUT(cached_tokens);
+  HEADRACE_PUT(output_tokens);
+  HEADRACE_PUT(lookup_tokens);
+  HEADRACE_PUT(hit_tokens);
+  HEADRACE_PUT(num_steps);
+  HEADRACE_PUT(step_ns);
+  HEADRACE_PUT(step_rows);
+  HEADRACE_PUT(step_sequences);
+  HEADRACE_PUT(max_num_batched_tokens);
+  HEADRACE_PUT(max_num_seqs);
+  HEADRACE_PUT(preemptions);
+  HEADRACE_PUT(evictions);
+  HEADRACE_PUT(prefix_waits);
+#undef HEADRACE_PUT
+  out["queue"] = latency_dict(scheduler.latency(HEADRACE_LATENCY_QUEUE));
+  out["first_token"] = latency_dict(scheduler.latency(HEADRACE_LATENCY_FIRST_TOKEN));
+  out["inter_token"] = latency_dict(scheduler.latency(HEADRACE_LATENCY_INTER_TOKEN));
+  out["step"] = latency_dict(scheduler.latency(HEADRACE_LATENCY_STEP));
+  return out;
+}
+
+py::dict tenant_dict(const headrace::Scheduler& scheduler, const std::string& tenant) {
+  const headrace_tenant_metrics metrics = scheduler.tenant_metrics(tenant);
+  py::dict out;
+#define HEADRACE_PUT(field) out[#field] = metrics.field
+  HEADRACE_PUT(weight);
+  HEADRACE_PUT(service);
+  HEADRACE_PUT(num_waiting);
+  HEADRACE_PUT(num_running);
+  HEADRACE_PUT(submitted_requests);
+  HEADRACE_PUT(refused_requests);
+  HEADRACE_PUT(finished_requests);
+  HEADRACE_PUT(prompt_tokens);
+  HEADRACE_PUT(cached_tokens);
+  HEADRACE_PUT(output_tokens);
+  HEADRACE_PUT(preemptions);
+#undef HEADRACE_PUT
+  out["queue"] = latency_dict(scheduler.tenant_latency(tenant, HEADRACE_LATENCY_QUEUE));
+  out["first_token"] = latency_dict(scheduler.tenant_latency(tenant, HEADRACE_LATENCY_FIRST_TOKEN));
+  out["inter_token"] = latency_dict(scheduler.tenant_latency(tenant, HEADRACE_LATENCY_INTER_TOKEN));
+  return out;
+}
+
 py::object generate(PythonScheduler& self, const py::object& prompt, const py::kwargs& arguments) {
   const py::object output_type = py::module_::import("headrace._generation").attr("Output");
   const uint64_t request_id = self.submit(prompt, arguments);
@@ -370,7 +449,8 @@ void register_generation(py::module_& module) {
       "None "
       "with session=. Parameters: temperature, top_k, top_p, min_p, typical_p, repetition_penalty, frequency_penalty, "
       "presence_penalty, n, seed, logprobs, prompt_logprobs, logit_bias, stop, stop_token_ids, min_tokens, max_tokens, "
-      "ignore_eos, deadline_ms, priority, cache_salt, adapter, session, images (each uint8 [height, width, 3], or "
+      "ignore_eos, deadline_ms, priority, tenant, cache_salt, adapter, session, images (each uint8 [height, width, 3], "
+      "or "
       "float32 pixel "
       "values: [channels, height, width], or (patches, (rows, columns)) where the model takes patches; the prompt has "
       "the image token for each).")
@@ -404,6 +484,28 @@ void register_generation(py::module_& module) {
             return event_dict(*event);
           },
           py::arg("request_id"), "The request's next event as a dict, or None; a failed request raises.")
+      .def(
+          "set_tenant",
+          [](PythonScheduler& self, const std::string& tenant, double weight, int64_t max_num_seqs, int64_t max_queue,
+             double tokens_per_second) {
+            headrace::TenantLimits limits;
+            limits.weight = weight;
+            limits.max_num_seqs = max_num_seqs;
+            limits.max_queue = max_queue;
+            limits.tokens_per_second = tokens_per_second;
+            self.set_tenant(tenant, limits);
+          },
+          py::arg("tenant"), py::arg("weight") = 1.0, py::arg("max_num_seqs") = 0, py::arg("max_queue") = 0,
+          py::arg("tokens_per_second") = 0.0, "A tenant's share and limits; 0 is no limit.")
+      .def_property_readonly("metrics", [](const PythonScheduler& self) { return metrics_dict(self.scheduler()); })
+      .def_property_readonly("tenants",
+                             [](const PythonScheduler& self) {
+                               py::dict out;
+                               for (const std::string& tenant : self.scheduler().tenants()) {
+                                 out[py::str(tenant)] = tenant_dict(self.scheduler(), tenant);
+                               }
+                               return out;
+                             })
       .def_property_readonly("stats", [](const PythonScheduler& self) {
         const headrace_scheduler_stats stats = self.stats();
         py::dict out;

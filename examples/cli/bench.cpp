@@ -20,6 +20,7 @@
 #include "output_file.h"
 #include "progress.h"
 #include "roofline.h"
+#include "serve_bench.h"
 #include "statistics.h"
 #include "sweep.h"
 
@@ -38,6 +39,9 @@ struct BenchArguments {
   bool sweep = false;
   SweepArguments sweep_arguments;
   std::string svg;
+  std::string serve;  // a trace's name, or a file
+  int serve_requests = 64;
+  double serve_rate = 1;
 };
 
 // Highest resident memory of this process so far, bytes.
@@ -181,6 +185,17 @@ void sweep(const BenchArguments& arguments) {
   }
 }
 
+void serve(const BenchArguments& arguments) {
+  std::vector<TraceRequest> trace = synthetic_trace(arguments.serve, arguments.serve_requests, arguments.serve_rate);
+  if (trace.empty()) trace = read_trace(arguments.serve);
+  const headrace::Options options = arguments.model.options();
+  const headrace::Model model = arguments.model.load(options);
+  headrace::Scheduler scheduler(model, options);
+  nlohmann::ordered_json out = {{"model", arguments.model.path}, {"trace", arguments.serve}};
+  out.update(replay(trace, model, scheduler));
+  std::cout << (arguments.json ? out.dump() + "\n" : replay_table(out));
+}
+
 void bench(const BenchArguments& arguments) {
   if (!arguments.trace.empty()) require_output(arguments.trace, arguments.model.path);
   const Workload& workload = arguments.workload;
@@ -283,7 +298,26 @@ void add_bench(CLI::App& app) {
       ->needs(sweeps);
   command->add_option("--svg", arguments->svg, "write the table as charts over batch and context to this SVG file")
       ->needs(sweeps);
-  command->callback([arguments] { arguments->sweep ? sweep(*arguments) : bench(*arguments); });
+  CLI::Option* serves =
+      command->add_option("--serve", arguments->serve,
+                          "instead: replay a trace, coding-agent, chat, documents, tenants or a JSONL "
+                          "file, and print latencies of each class and tenant");
+  for (CLI::Option* option : of_runs) option->excludes(serves);
+  serves->excludes(sweeps);
+  command->add_option("--serve-requests", arguments->serve_requests, "requests of a made trace (default 64)")
+      ->transform(within(1, 1 << 20))
+      ->needs(serves);
+  command->add_option("--serve-rate", arguments->serve_rate, "conversations a second of a made trace (default 1)")
+      ->check([](const std::string& text) {
+        double value = 0;
+        const bool right = CLI::detail::lexical_cast(text, value) && value > 0 && value <= 1e6;
+        return right ? std::string() : text + " is not between 0 and 1000000";
+      })
+      ->needs(serves);
+  command->callback([arguments] {
+    if (!arguments->serve.empty()) return serve(*arguments);
+    arguments->sweep ? sweep(*arguments) : bench(*arguments);
+  });
 }
 
 }  // namespace cli

@@ -511,6 +511,11 @@ class Session {
       return headrace_session_set_adapter(handle_.get(), adapter ? adapter->get() : nullptr, error);
     });
   }
+  // Keeps its cached values while it is idle, whoever needs the room.
+  void set_pinned(bool pinned) {
+    detail::call(
+        [&](headrace_error** error) { return headrace_session_set_pinned(handle_.get(), pinned ? 1 : 0, error); });
+  }
   void save(std::string_view path) const {
     detail::call(
         [&](headrace_error** error) { return headrace_session_save(handle_.get(), path.data(), path.size(), error); });
@@ -607,6 +612,11 @@ class Request {
   Request& set_priority(int32_t priority) {
     return call([&](headrace_error** error) { return headrace_request_set_priority(get(), priority, error); });
   }
+  Request& set_tenant(std::string_view tenant) {
+    return call([&](headrace_error** error) {
+      return headrace_request_set_tenant(get(), tenant.data(), tenant.size(), error);
+    });
+  }
   Request& set_cache_salt(std::string_view salt) {
     return call([&](headrace_error** error) {
       return headrace_request_set_cache_salt(get(), salt.data(), salt.size(), error);
@@ -664,6 +674,8 @@ class Event {
     return top;
   }
   std::string finish_reason() const { return headrace_event_get_finish_reason(get()); }
+  // Why no more of the prompt was found in the cache, of kFinished.
+  std::string reuse_miss() const { return headrace_event_get_reuse_miss(get()); }
   // What failed, as an Error to inspect or throw.
   Error error() const {
     return Error(headrace_event_get_status(get()), headrace_event_get_message(get()), headrace_event_get_place(get()));
@@ -678,6 +690,11 @@ class Event {
 
  private:
   detail::Unique<headrace_event, headrace_event_destroy> handle_;
+};
+
+// headrace_tenant_limits with its defaults: weight 1, no limits.
+struct TenantLimits : headrace_tenant_limits {
+  TenantLimits() { headrace_tenant_limits_init(this); }
 };
 
 // Runs requests when the host steps it.
@@ -708,11 +725,65 @@ class Scheduler {
     detail::call([&](headrace_error** error) { return headrace_event_next(handle_.get(), &event, error); });
     return event ? std::optional<Event>(Event(event)) : std::nullopt;
   }
+  // The next one of that request; those of others stay.
+  std::optional<Event> next_event_of(uint64_t request_id) {
+    headrace_event* event = nullptr;
+    detail::call(
+        [&](headrace_error** error) { return headrace_event_next_of(handle_.get(), request_id, &event, error); });
+    return event ? std::optional<Event>(Event(event)) : std::nullopt;
+  }
   headrace_scheduler_stats stats() const {
     headrace_scheduler_stats stats;
     headrace_scheduler_stats_init(&stats);
     detail::call([&](headrace_error** error) { return headrace_scheduler_get_stats(handle_.get(), &stats, error); });
     return stats;
+  }
+  headrace_scheduler_metrics metrics() const {
+    headrace_scheduler_metrics metrics;
+    headrace_scheduler_metrics_init(&metrics);
+    detail::call(
+        [&](headrace_error** error) { return headrace_scheduler_get_metrics(handle_.get(), &metrics, error); });
+    return metrics;
+  }
+  // kind: HEADRACE_LATENCY_*.
+  headrace_latency latency(int32_t kind) const {
+    headrace_latency latency;
+    headrace_latency_init(&latency);
+    detail::call(
+        [&](headrace_error** error) { return headrace_scheduler_get_latency(handle_.get(), kind, &latency, error); });
+    return latency;
+  }
+  void set_tenant(std::string_view tenant, const headrace_tenant_limits& limits) {
+    detail::call([&](headrace_error** error) {
+      return headrace_scheduler_set_tenant(handle_.get(), tenant.data(), tenant.size(), &limits, error);
+    });
+  }
+  std::vector<std::string> tenants() const {
+    const std::string text =
+        detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+          return headrace_scheduler_get_tenants(handle_.get(), buffer, capacity, needed, error);
+        });
+    std::vector<std::string> names;
+    for (size_t start = 0; start < text.size(); start += names.back().size() + 1) {
+      names.emplace_back(text.c_str() + start);
+    }
+    return names;
+  }
+  headrace_tenant_metrics tenant_metrics(std::string_view tenant) const {
+    headrace_tenant_metrics metrics;
+    headrace_tenant_metrics_init(&metrics);
+    detail::call([&](headrace_error** error) {
+      return headrace_scheduler_get_tenant_metrics(handle_.get(), tenant.data(), tenant.size(), &metrics, error);
+    });
+    return metrics;
+  }
+  headrace_latency tenant_latency(std::string_view tenant, int32_t kind) const {
+    headrace_latency latency;
+    headrace_latency_init(&latency);
+    detail::call([&](headrace_error** error) {
+      return headrace_scheduler_get_tenant_latency(handle_.get(), tenant.data(), tenant.size(), kind, &latency, error);
+    });
+    return latency;
   }
 
   // Runs one request to its end and hands each event to on_event; false cancels. A failed request throws. Events of

@@ -34,6 +34,158 @@ HEADRACE_API headrace_status headrace_request_set_adapter(headrace_request* requ
 HEADRACE_API headrace_status headrace_session_set_adapter(headrace_session* session, const headrace_adapter* adapter,
                                                           headrace_error** error);
 
+/* ---- Pinned sessions -------------------------------------------------------------------------------------------- */
+
+/* [object] 1: while it is idle the session keeps its cached values, whoever needs the room; 0, the default: it may lose them, and
+ * computes them again. A request that pinned sessions leave no room for fails with HEADRACE_RESOURCE_EXHAUSTED. */
+HEADRACE_API headrace_status headrace_session_set_pinned(headrace_session* session, int32_t pinned,
+                                                         headrace_error** error);
+
+/* ---- Tenants ---------------------------------------------------------------------------------------------------- */
+
+/* [object] On whose behalf the request runs; empty is the default, a tenant like others. Tenants that wait share a scheduler's
+ * service by their weights. At most 256 bytes without a zero byte. No part of what cached prefixes are found by: that is
+ * headrace_request_set_cache_salt. */
+HEADRACE_API headrace_status headrace_request_set_tenant(headrace_request* request, const char* tenant,
+                                                         size_t tenant_size, headrace_error** error);
+
+typedef struct headrace_tenant_limits {
+  uint32_t struct_size;
+  uint32_t reserved;
+  double weight;        /* share of the service among those that wait, 0.001 to 1000; 1 at first */
+  int64_t max_num_seqs; /* sequences that run at once; 0: as many as there is room for */
+  int64_t
+      max_queue; /* requests that wait; a further submit is HEADRACE_RESOURCE_EXHAUSTED with the place "tenant"; 0: no limit */
+  double
+      tokens_per_second; /* computed prompt tokens and weighted output tokens, on average; requests wait meanwhile; 0: no limit */
+} headrace_tenant_limits;
+
+HEADRACE_API void headrace_tenant_limits_init(headrace_tenant_limits* limits);
+/* [any] Holds from the next submit and step on, for a tenant that was never seen too. The options "scheduler.tenant_max_num_seqs",
+ * "scheduler.tenant_max_queue" and "scheduler.tenant_tokens_per_second" give the limits of tenants without a call.
+ * HEADRACE_RESOURCE_EXHAUSTED with the place "scheduler.max_tenants" where no more are kept. */
+HEADRACE_API headrace_status headrace_scheduler_set_tenant(headrace_scheduler* scheduler, const char* tenant,
+                                                           size_t tenant_size, const headrace_tenant_limits* limits,
+                                                           headrace_error** error);
+
+/* ---- Metrics ---------------------------------------------------------------------------------------------------- */
+
+/* All sums and counts only grow; two readings subtracted give what lies between. Values are as of the end of the last step. */
+typedef struct headrace_scheduler_metrics {
+  uint32_t struct_size;
+  uint32_t num_tenants;
+  /* now */
+  int64_t num_waiting;      /* sequences queued or preempted */
+  int64_t num_running;      /* sequences */
+  int64_t kv_blocks;        /* of the pool */
+  int64_t kv_used_blocks;   /* held by requests and sessions */
+  int64_t kv_cached_blocks; /* in the prefix index, held or not */
+  int64_t step_age_ns;      /* since the last step ended, as of the call; -1: there was none */
+  /* requests and their samples */
+  uint64_t submitted_requests;
+  uint64_t refused_requests;  /* by submit, for whatever reason */
+  uint64_t finished_requests; /* with a terminal event */
+  uint64_t failed_requests;   /* of those, with HEADRACE_EVENT_FAILED */
+  uint64_t stop_samples;      /* samples ended, by the finish reason */
+  uint64_t length_samples;
+  uint64_t cancelled_samples;
+  uint64_t deadline_samples;
+  /* tokens */
+  uint64_t prompt_tokens; /* of scheduled requests, cached ones included */
+  uint64_t cached_tokens; /* of those, found in the prefix index or the session */
+  uint64_t output_tokens;
+  uint64_t lookup_tokens; /* asked of the cache's prefix index, by all that share the cache */
+  uint64_t hit_tokens;
+  /* steps: occupancy is step_sequences / num_steps out of max_num_seqs, and step_rows likewise */
+  uint64_t num_steps; /* forward passes */
+  uint64_t step_ns;   /* in them */
+  uint64_t step_rows;
+  uint64_t step_sequences;
+  int64_t max_num_batched_tokens;
+  int64_t max_num_seqs;
+  uint64_t preemptions;
+  uint64_t evictions;    /* cached blocks whose contents gave way, of the cache */
+  uint64_t prefix_waits; /* requests that waited for a prefix which another one of the tenant was computing */
+} headrace_scheduler_metrics;
+
+HEADRACE_API void headrace_scheduler_metrics_init(headrace_scheduler_metrics* metrics);
+/* [any] */
+HEADRACE_API headrace_status headrace_scheduler_get_metrics(const headrace_scheduler* scheduler,
+                                                            headrace_scheduler_metrics* metrics,
+                                                            headrace_error** error);
+
+/* How long things took: a histogram with fixed buckets, four to an octave from 100 microseconds to half an hour. */
+#define HEADRACE_LATENCY_BUCKETS 96
+typedef struct headrace_latency {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t count;
+  uint64_t sum_ns;
+  uint64_t p50_ns; /* read between the bounds of a bucket, so at most a quarter off; 0 where the count is */
+  uint64_t p95_ns;
+  uint64_t p99_ns;
+  uint64_t
+      buckets[HEADRACE_LATENCY_BUCKETS]; /* counts; bucket i has what is below its bound, and not below that of i - 1 */
+} headrace_latency;
+
+#define HEADRACE_LATENCY_QUEUE 1       /* of a request: submit to first scheduled */
+#define HEADRACE_LATENCY_FIRST_TOKEN 2 /* of a sample: submit to its first token */
+#define HEADRACE_LATENCY_INTER_TOKEN 3 /* of a sample: one token to the next */
+#define HEADRACE_LATENCY_STEP 4        /* of a forward pass */
+
+HEADRACE_API void headrace_latency_init(headrace_latency* latency);
+/* [any] The bound of a bucket in nanoseconds; UINT64_MAX for the last one and beyond. */
+HEADRACE_API uint64_t headrace_latency_get_bound(uint32_t bucket);
+/* [any] kind: HEADRACE_LATENCY_*. */
+HEADRACE_API headrace_status headrace_scheduler_get_latency(const headrace_scheduler* scheduler, int32_t kind,
+                                                            headrace_latency* latency, headrace_error** error);
+
+/* [any] The names of the tenants known, each followed by a zero byte, in order. */
+HEADRACE_API headrace_status headrace_scheduler_get_tenants(const headrace_scheduler* scheduler, char* buffer,
+                                                            size_t capacity, size_t* needed, headrace_error** error);
+
+/* Of one tenant, since it is known: one without requests and without a call to set_tenant is forgotten when the option
+ * "scheduler.max_tenants" asks for it. */
+typedef struct headrace_tenant_metrics {
+  uint32_t struct_size;
+  uint32_t reserved;
+  double weight;
+  double service;      /* computed prompt tokens and weighted output tokens */
+  int64_t num_waiting; /* sequences */
+  int64_t num_running;
+  uint64_t submitted_requests;
+  uint64_t refused_requests; /* by the tenant's own limits */
+  uint64_t finished_requests;
+  uint64_t prompt_tokens;
+  uint64_t cached_tokens;
+  uint64_t output_tokens;
+  uint64_t preemptions;
+} headrace_tenant_metrics;
+
+HEADRACE_API void headrace_tenant_metrics_init(headrace_tenant_metrics* metrics);
+/* [any] HEADRACE_NOT_FOUND for a tenant that is not known. */
+HEADRACE_API headrace_status headrace_scheduler_get_tenant_metrics(const headrace_scheduler* scheduler,
+                                                                   const char* tenant, size_t tenant_size,
+                                                                   headrace_tenant_metrics* metrics,
+                                                                   headrace_error** error);
+/* [any] kind: HEADRACE_LATENCY_QUEUE, _FIRST_TOKEN or _INTER_TOKEN. */
+HEADRACE_API headrace_status headrace_scheduler_get_tenant_latency(const headrace_scheduler* scheduler,
+                                                                   const char* tenant, size_t tenant_size, int32_t kind,
+                                                                   headrace_latency* latency, headrace_error** error);
+
+/* ---- Events of one request ---------------------------------------------------------------------------------------- */
+
+/* [any] As headrace_event_next, of that request alone; events of others stay. A request whose events nobody takes waits at
+ * "scheduler.max_events" of them, and others go on. */
+HEADRACE_API headrace_status headrace_event_next_of(headrace_scheduler* scheduler, uint64_t request_id,
+                                                    headrace_event** event, headrace_error** error);
+
+/* Why no more of the prompt than usage.cached_tokens was found in the cache, of HEADRACE_EVENT_FINISHED; "" where all was that can
+ * be (the last token is computed always): "short" (less than a block is left), "unseen" (no prompt had these tokens here, with this
+ * salt and adapter), "evicted" (one had, and its block gave way), "no_snapshot" (no state was kept there), "prompt_logprobs" (they
+ * need the rows), "index_off" (the option "kv.prefix_index"), "not_scheduled". Static. */
+HEADRACE_API const char* headrace_event_get_reuse_miss(const headrace_event* event);
+
 #ifdef __cplusplus
 }
 #endif

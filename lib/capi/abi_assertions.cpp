@@ -2,6 +2,7 @@
 #include <cstddef>
 
 #include <headrace/headrace.h>
+#include <headrace/headrace_experimental.h>
 
 #define HEADRACE_FIELD(type, field, offset) static_assert(offsetof(type, field) == (offset), #type "." #field)
 
@@ -63,3 +64,68 @@ HEADRACE_FIELD(headrace_usage, queue_ns, 32);
 HEADRACE_FIELD(headrace_usage, first_token_ns, 40);
 HEADRACE_FIELD(headrace_usage, total_ns, 48);
 static_assert(sizeof(headrace_usage) == 56);
+
+HEADRACE_FIELD(headrace_tenant_limits, struct_size, 0);
+HEADRACE_FIELD(headrace_tenant_limits, reserved, 4);
+HEADRACE_FIELD(headrace_tenant_limits, weight, 8);
+HEADRACE_FIELD(headrace_tenant_limits, max_num_seqs, 16);
+HEADRACE_FIELD(headrace_tenant_limits, max_queue, 24);
+HEADRACE_FIELD(headrace_tenant_limits, tokens_per_second, 32);
+static_assert(sizeof(headrace_tenant_limits) == 40);
+
+HEADRACE_FIELD(headrace_scheduler_metrics, struct_size, 0);
+HEADRACE_FIELD(headrace_scheduler_metrics, num_tenants, 4);
+HEADRACE_FIELD(headrace_scheduler_metrics, num_waiting, 8);
+HEADRACE_FIELD(headrace_scheduler_metrics, num_running, 16);
+HEADRACE_FIELD(headrace_scheduler_metrics, kv_blocks, 24);
+HEADRACE_FIELD(headrace_scheduler_metrics, kv_used_blocks, 32);
+HEADRACE_FIELD(headrace_scheduler_metrics, kv_cached_blocks, 40);
+HEADRACE_FIELD(headrace_scheduler_metrics, step_age_ns, 48);
+HEADRACE_FIELD(headrace_scheduler_metrics, submitted_requests, 56);
+HEADRACE_FIELD(headrace_scheduler_metrics, refused_requests, 64);
+HEADRACE_FIELD(headrace_scheduler_metrics, finished_requests, 72);
+HEADRACE_FIELD(headrace_scheduler_metrics, failed_requests, 80);
+HEADRACE_FIELD(headrace_scheduler_metrics, stop_samples, 88);
+HEADRACE_FIELD(headrace_scheduler_metrics, length_samples, 96);
+HEADRACE_FIELD(headrace_scheduler_metrics, cancelled_samples, 104);
+HEADRACE_FIELD(headrace_scheduler_metrics, deadline_samples, 112);
+HEADRACE_FIELD(headrace_scheduler_metrics, prompt_tokens, 120);
+HEADRACE_FIELD(headrace_scheduler_metrics, cached_tokens, 128);
+HEADRACE_FIELD(headrace_scheduler_metrics, output_tokens, 136);
+HEADRACE_FIELD(headrace_scheduler_metrics, lookup_tokens, 144);
+HEADRACE_FIELD(headrace_scheduler_metrics, hit_tokens, 152);
+HEADRACE_FIELD(headrace_scheduler_metrics, num_steps, 160);
+HEADRACE_FIELD(headrace_scheduler_metrics, step_ns, 168);
+HEADRACE_FIELD(headrace_scheduler_metrics, step_rows, 176);
+HEADRACE_FIELD(headrace_scheduler_metrics, step_sequences, 184);
+HEADRACE_FIELD(headrace_scheduler_metrics, max_num_batched_tokens, 192);
+HEADRACE_FIELD(headrace_scheduler_metrics, max_num_seqs, 200);
+HEADRACE_FIELD(headrace_scheduler_metrics, preemptions, 208);
+HEADRACE_FIELD(headrace_scheduler_metrics, evictions, 216);
+HEADRACE_FIELD(headrace_scheduler_metrics, prefix_waits, 224);
+static_assert(sizeof(headrace_scheduler_metrics) == 232);
+
+HEADRACE_FIELD(headrace_latency, struct_size, 0);
+HEADRACE_FIELD(headrace_latency, reserved, 4);
+HEADRACE_FIELD(headrace_latency, count, 8);
+HEADRACE_FIELD(headrace_latency, sum_ns, 16);
+HEADRACE_FIELD(headrace_latency, p50_ns, 24);
+HEADRACE_FIELD(headrace_latency, p95_ns, 32);
+HEADRACE_FIELD(headrace_latency, p99_ns, 40);
+HEADRACE_FIELD(headrace_latency, buckets, 48);
+static_assert(sizeof(headrace_latency) == 816);
+
+HEADRACE_FIELD(headrace_tenant_metrics, struct_size, 0);
+HEADRACE_FIELD(headrace_tenant_metrics, reserved, 4);
+HEADRACE_FIELD(headrace_tenant_metrics, weight, 8);
+HEADRACE_FIELD(headrace_tenant_metrics, service, 16);
+HEADRACE_FIELD(headrace_tenant_metrics, num_waiting, 24);
+HEADRACE_FIELD(headrace_tenant_metrics, num_running, 32);
+HEADRACE_FIELD(headrace_tenant_metrics, submitted_requests, 40);
+HEADRACE_FIELD(headrace_tenant_metrics, refused_requests, 48);
+HEADRACE_FIELD(headrace_tenant_metrics, finished_requests, 56);
+HEADRACE_FIELD(headrace_tenant_metrics, prompt_tokens, 64);
+HEADRACE_FIELD(headrace_tenant_metrics, cached_tokens, 72);
+HEADRACE_FIELD(headrace_tenant_metrics, output_tokens, 80);
+HEADRACE_FIELD(headrace_tenant_metrics, preemptions, 88);
+static_assert(sizeof(headrace_tenant_metrics) == 96);

@@ -25,6 +25,18 @@ headrace_status headrace_event_next(headrace_scheduler* scheduler, headrace_even
   });
 }
 
+headrace_status headrace_event_next_of(headrace_scheduler* scheduler, uint64_t request_id, headrace_event** event,
+                                       headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (scheduler == nullptr) return null_argument("scheduler");
+    if (event == nullptr) return null_argument("event");
+    auto handle = std::make_unique<headrace_event>();  // before an event is taken, so that none is lost
+    handle->event = scheduler->scheduler->next_event_of(request_id);
+    *event = handle->event ? handle.release() : nullptr;
+    return Status();
+  });
+}
+
 void headrace_event_destroy(headrace_event* event) { delete event; }
 
 int32_t headrace_event_get_type(const headrace_event* event) {
@@ -80,6 +92,11 @@ headrace_status headrace_event_get_top_logprobs(const headrace_event* event, siz
 
 const char* headrace_event_get_finish_reason(const headrace_event* event) {
   return engine::finish_reason_name(event == nullptr ? engine::FinishReason::kNone : event->event->finish_reason);
+}
+
+const char* headrace_event_get_reuse_miss(const headrace_event* event) {
+  const bool finished = event != nullptr && event->event->type == engine::EventType::kFinished;
+  return engine::reuse_miss_name(finished ? event->event->usage.reuse_miss : engine::ReuseMiss::kNone);
 }
 
 headrace_status headrace_event_get_status(const headrace_event* event) {

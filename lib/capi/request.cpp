@@ -3,6 +3,7 @@
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "engine/image_reader.h"
+#include "schedule/tenant.h"
 
 using namespace headrace;
 using namespace headrace::capi;
@@ -268,6 +269,17 @@ headrace_status headrace_request_set_adapter(headrace_request* request, const he
       return failed_precondition("adapter", "belongs to another model");
     }
     request->params.adapter = adapter == nullptr ? nullptr : adapter->adapter;
+    return Status();
+  });
+}
+
+headrace_status headrace_request_set_tenant(headrace_request* request, const char* tenant, size_t tenant_size,
+                                            headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view name, text_argument("tenant", tenant, tenant_size));
+    HEADRACE_RETURN_IF_ERROR(schedule::check_tenant_name(name));
+    request->params.tenant = std::string(name);
     return Status();
   });
 }

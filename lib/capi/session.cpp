@@ -105,6 +105,15 @@ headrace_status headrace_session_rewind(headrace_session* session, size_t num_to
   });
 }
 
+headrace_status headrace_session_set_pinned(headrace_session* session, int32_t pinned, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (session == nullptr) return null_argument("session");
+    HEADRACE_ASSIGN_OR_RETURN(const bool pins, flag_argument("pinned", pinned));
+    session->session->set_pinned(pins);
+    return Status();
+  });
+}
+
 headrace_status headrace_session_set_adapter(headrace_session* session, const headrace_adapter* adapter,
                                              headrace_error** error) {
   return guarded(error, [&]() -> Status {

@@ -126,6 +126,19 @@ Status set_block_size(EngineOptions& options, const OptionInfo& info, std::strin
   return Status();
 }
 
+Status set_schedule_mode(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  if (value == "latency") {
+    options.schedule_mode = ScheduleMode::kLatency;
+  } else if (value == "balanced") {
+    options.schedule_mode = ScheduleMode::kBalanced;
+  } else if (value == "throughput") {
+    options.schedule_mode = ScheduleMode::kThroughput;
+  } else {
+    return refuse(info, value);
+  }
+  return Status();
+}
+
 Status set_pooling(EngineOptions& options, const OptionInfo& info, std::string_view value) {
   using Kind = EmbeddingPooling;
   constexpr std::pair<std::string_view, Kind> kNames[] = {
@@ -216,6 +229,49 @@ constexpr Option kOptions[] = {
      set_integer<&EngineOptions::max_num_batched_tokens, 1, 65536>},
     {{"scheduler.max_queue", "integer", "1024", "1..1048576", "Requests that wait; a further submit is refused."},
      set_integer<&EngineOptions::max_queue, 1, 1 << 20>},
+    {{"scheduler.mode", "choice", "balanced", "latency|balanced|throughput",
+      "What prompts may cost decoding sequences: latency bounds a step at 1.5 times the predicted time of its decoding "
+      "sequences alone, balanced at twice, throughput by its rows only."},
+     set_schedule_mode},
+    {{"scheduler.max_gap_percent", "integer", "0", "0..1000000",
+      "The same bound in percent, 100 or more; 0 is what the mode says."},
+     set_integer<&EngineOptions::max_gap_percent, 0, 1000000>},
+    {{"scheduler.max_gap_ms", "integer", "0", "0..86400000",
+      "The same bound in milliseconds, instead of the percentage; 0 is none."},
+     set_integer<&EngineOptions::max_gap_ms, 0, 86400000>},
+    {{"scheduler.min_prompt_rows", "integer", "0", "0..65536",
+      "Rows of prompts in a step whatever they cost, so that prompts end; 0 is what the mode says: 4, 8 or 64."},
+     set_integer<&EngineOptions::min_prompt_rows, 0, 65536>},
+    {{"scheduler.output_weight", "integer", "2", "0..1000",
+      "What an output token counts for in a tenant's service; a prompt token that was not cached counts for 1."},
+     set_integer<&EngineOptions::output_weight, 0, 1000>},
+    {{"scheduler.aging_ms", "integer", "10000", "0..3600000",
+      "Waiting that is worth one priority, among a tenant's requests; 0 is none, so that lower priorities can wait "
+      "for ever."},
+     set_integer<&EngineOptions::aging_ms, 0, 3600000>},
+    {{"scheduler.prefix_window", "integer", "8", "1..1024",
+      "Of so many requests at the front of a tenant's queue, and of one priority, the one with the longest cached "
+      "prefix is admitted first; 1 keeps their order."},
+     set_integer<&EngineOptions::prefix_window, 1, 1024>},
+    {{"scheduler.max_overtakes", "integer", "8", "0..1000000",
+      "Later requests of a tenant that may go before one for their cached prefixes."},
+     set_integer<&EngineOptions::max_overtakes, 0, 1000000>},
+    {{"scheduler.max_events", "integer", "4096", "0..1048576",
+      "Events of one request that the host has not taken; beyond that it waits, and others go on. 0 is no limit."},
+     set_integer<&EngineOptions::max_events, 0, 1 << 20>},
+    {{"scheduler.max_tenants", "integer", "1024", "1..1048576",
+      "Tenants whose counts are kept; beyond that the one without requests for the longest time is forgotten."},
+     set_integer<&EngineOptions::max_tenants, 1, 1 << 20>},
+    {{"scheduler.tenant_max_num_seqs", "integer", "0", "0..4096",
+      "Sequences of one tenant that run at once, unless it has limits of its own; 0 is no limit."},
+     set_integer<&EngineOptions::tenant_max_num_seqs, 0, 4096>},
+    {{"scheduler.tenant_max_queue", "integer", "0", "0..1048576",
+      "Requests of one tenant that wait; a further submit is refused. 0 is no limit."},
+     set_integer<&EngineOptions::tenant_max_queue, 0, 1 << 20>},
+    {{"scheduler.tenant_tokens_per_second", "integer", "0", "0..1000000000",
+      "Service of one tenant on average, in computed prompt tokens and weighted output tokens; its requests wait "
+      "meanwhile. 0 is no limit."},
+     set_integer<&EngineOptions::tenant_tokens_per_second, 0, 1000000000>},
     {{"session.prefill_chunk", "integer", "512", "1..65536", "Rows of one forward pass of a session's evaluation."},
      set_integer<&EngineOptions::prefill_chunk, 1, 65536>},
     {{"embedder.pooling", "choice", "auto", "auto|mean|cls|last|none|pooler|score|logits",

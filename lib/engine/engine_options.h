@@ -31,6 +31,9 @@ std::span<const OptionInfo> option_table();
 // What becomes of a sequence's rows.
 enum class EmbeddingPooling : int32_t { kAuto, kMean, kCls, kLast, kNone, kPooler, kScore, kLogits };
 
+// Between the gap from one token of a decoding sequence to the next and the tokens of all per second.
+enum class ScheduleMode : int32_t { kLatency, kBalanced, kThroughput };
+
 // Values as plain members, so that C++ callers can set them directly; set() is the same by name. Copyable; one thread
 // at a time per object.
 struct EngineOptions {
@@ -53,6 +56,20 @@ struct EngineOptions {
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;
   int32_t max_queue = 1024;
+  ScheduleMode schedule_mode = ScheduleMode::kBalanced;
+  int32_t max_gap_percent = 0;  // 0: what the mode says
+  int32_t max_gap_ms = 0;       // 0: the percentage counts
+  int32_t min_prompt_rows = 0;  // 0: what the mode says
+  int32_t output_weight = 2;    // an output token's service, in prompt tokens
+  int32_t aging_ms = 10000;     // waiting that is worth a priority; 0: none is
+  int32_t prefix_window = 8;
+  int32_t max_overtakes = 8;
+  int32_t max_events = 4096;  // of one request that nobody has taken; 0: no limit
+  int32_t max_tenants = 1024;
+  // Of tenants without limits of their own; 0: none.
+  int32_t tenant_max_num_seqs = 0;
+  int32_t tenant_max_queue = 0;
+  int32_t tenant_tokens_per_second = 0;
   int32_t prefill_chunk = 512;  // rows of one forward pass of Session::evaluate
   EmbeddingPooling embedder_pooling = EmbeddingPooling::kAuto;
   std::optional<bool> embedder_normalize;  // absent: embeddings are, scores and the like are not

@@ -21,6 +21,21 @@ enum class FinishReason : int32_t { kNone = 0, kStop, kLength, kCancelled, kDead
 // "", "stop", "length", "cancelled", "deadline".
 const char* finish_reason_name(FinishReason reason);
 
+// Why no more of a prompt was found in the cache.
+enum class ReuseMiss : int32_t {
+  kNone = 0,        // all was that can be: the last token is computed always
+  kShort,           // less than a block is left
+  kUnseen,          // no prompt had these tokens here, with this salt and adapter
+  kEvicted,         // one had, and its block gave way
+  kNoSnapshot,      // no recurrent state was kept there
+  kPromptLogprobs,  // the rows are needed
+  kIndexOff,
+  kNotScheduled,
+};
+
+// "", "short", "unseen", "evicted", "no_snapshot", "prompt_logprobs", "index_off", "not_scheduled".
+const char* reuse_miss_name(ReuseMiss miss);
+
 struct Usage {
   int64_t prompt_tokens = 0;   // a session's earlier tokens included
   int64_t cached_tokens = 0;   // of the prompt, found in the prefix index or the session
@@ -28,6 +43,7 @@ struct Usage {
   int64_t queue_ns = 0;        // submit to first scheduled
   int64_t first_token_ns = 0;  // submit to this sample's first token
   int64_t total_ns = 0;        // submit to this event
+  ReuseMiss reuse_miss = ReuseMiss::kNone;
 };
 
 // The most likely tokens at one place, most likely first.

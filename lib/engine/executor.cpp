@@ -1,6 +1,7 @@
 #include "engine/executor.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "engine/session.h"
 #include "ops/reference_backend.h"
@@ -23,16 +24,25 @@ void EngineModel::register_session(const std::shared_ptr<Session>& session) cons
   sessions_.push_back(session);
 }
 
+// The list's lock is free afterwards: a session that dies with the last reference may take any lock it likes.
+std::vector<std::shared_ptr<Session>> EngineModel::sessions_of(const KvCache& kv_cache) const {
+  std::vector<std::shared_ptr<Session>> found;
+  const std::lock_guard lock(sessions_mutex_);
+  found.reserve(sessions_.size());
+  for (const std::weak_ptr<Session>& known : sessions_) found.push_back(known.lock());
+  std::erase_if(found, [&](const auto& session) { return !session || session->kv_cache().get() != &kv_cache; });
+  return found;
+}
+
+int64_t EngineModel::pinned_blocks(const KvCache& kv_cache) const {
+  std::vector<int32_t> blocks;
+  for (const auto& session : sessions_of(kv_cache)) session->list_pinned(blocks);
+  std::sort(blocks.begin(), blocks.end());
+  return std::unique(blocks.begin(), blocks.end()) - blocks.begin();
+}
+
 bool EngineModel::shed_idle_session(const KvCache& kv_cache) const {
-  std::vector<std::shared_ptr<Session>> candidates;
-  {
-    const std::lock_guard lock(sessions_mutex_);
-    for (const std::weak_ptr<Session>& known : sessions_) {
-      auto session = known.lock();
-      if (session && session->kv_cache().get() == &kv_cache) candidates.push_back(std::move(session));
-    }
-  }
-  // The list's lock is free here: a session that dies with the last reference above may take any lock it likes.
+  std::vector<std::shared_ptr<Session>> candidates = sessions_of(kv_cache);
   std::sort(candidates.begin(), candidates.end(),
             [](const auto& a, const auto& b) { return a->last_used() < b->last_used(); });
   return std::any_of(candidates.begin(), candidates.end(), [](const auto& session) { return session->shed(); });
@@ -53,6 +63,11 @@ Status StepExecutor::run_hidden(const Batch&, KvCache&, float*) {
 Status StepExecutor::run_head(const float*, int64_t, float*) { return unsupported("", "the executor has no head"); }
 
 void StepExecutor::logit_stats(const LogitStatsParams& params) { reference_logit_stats(params); }
+
+int64_t StepExecutor::clock_ns() const {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options) {
   HEADRACE_RETURN_IF_ERROR(model.executor->check_generates());

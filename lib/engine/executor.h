@@ -71,6 +71,8 @@ class StepExecutor {
   virtual Result<std::string> tune(const TuneRequest& request, const std::function<bool(double)>& progress);
   // Sums up each of the rows that run wrote.
   virtual void logit_stats(const LogitStatsParams& params);
+  // Of a steady clock: passes are timed by it.
+  virtual int64_t clock_ns() const;
 };
 
 // A model as sessions and schedulers see it. Immutable but for the list of sessions; shared by all that use it.
@@ -87,8 +89,12 @@ struct EngineModel {
   void register_session(const std::shared_ptr<Session>& session) const;
   // Frees the values of one idle session on this cache, the longest unused first; false when there is none.
   bool shed_idle_session(const KvCache& kv_cache) const;
+  // Blocks of this cache that idle pinned sessions hold.
+  int64_t pinned_blocks(const KvCache& kv_cache) const;
 
  private:
+  std::vector<std::shared_ptr<Session>> sessions_of(const KvCache& kv_cache) const;
+
   mutable std::mutex sessions_mutex_;
   mutable std::vector<std::weak_ptr<Session>> sessions_;
 };

@@ -15,6 +15,7 @@
 #include "sampling/sampler.h"
 #include "schedule/sequence.h"
 #include "schedule/step_plan.h"
+#include "schedule/tenant.h"
 #include "text/stop_strings.h"
 
 namespace headrace::engine {
@@ -34,9 +35,10 @@ struct Sample {
   TokenHistory history;
   OutputText text;
   int64_t first_token_ns = 0;
+  int64_t last_token_ns = 0;  // submit to the last token drawn
 };
 
-// `cancelled` may be set from any thread; the rest belongs to submit and then to the stepping thread.
+// `cancelled` and `num_unread` may be set from any thread; the rest belongs to submit and then to the stepping thread.
 struct LiveRequest {
   LiveRequest(uint64_t request_id, RequestParams given, Sampler made) noexcept
       : id(request_id), params(std::move(given)), sampler(std::move(made)) {}
@@ -51,16 +53,20 @@ struct LiveRequest {
   KvSequence kv;                 // a session's values of a prefix of the prompt
   std::vector<int32_t> end_ids;  // ascending: tokens that end a sample
   std::optional<text::StopMatcher> stop_strings;
+  std::shared_ptr<schedule::Tenant> tenant;
   Clock::time_point submitted;
   std::optional<Clock::time_point> deadline;
 
   std::atomic<bool> cancelled{false};
+  std::atomic<int64_t> num_unread{0};  // events that the host has not taken yet
 
   std::vector<std::unique_ptr<Sample>> samples;  // the first alone until the prompt is computed, then n
   uint32_t num_open = 0;                         // samples that have not ended
   bool scheduled = false;
+  bool waited_for_prefix = false;  // that another request was computing
   int64_t queue_ns = 0;
   int64_t cached_tokens = 0;
+  ReuseMiss reuse_miss = ReuseMiss::kNotScheduled;
   std::vector<SampledToken> prompt_scores;  // of prompt[max(first_own, 1)...], as far as computed
   bool prompt_sent = false;
 

@@ -1,5 +1,6 @@
 #include "engine/request.h"
 
+#include "schedule/tenant.h"
 #include "text/utf8.h"
 
 namespace headrace::engine {
@@ -48,6 +49,7 @@ Status RequestParams::validate(int32_t vocab_size) const {
   if (max_tokens > 0 && min_tokens > max_tokens) {
     return invalid_argument("min_tokens", "{} is more than max_tokens {}", min_tokens, max_tokens);
   }
+  HEADRACE_RETURN_IF_ERROR(schedule::check_tenant_name(tenant));
   if (deadline_ms < 0) return invalid_argument("deadline_ms", "{} is negative", deadline_ms);
   return Status();
 }

@@ -38,6 +38,7 @@ struct RequestParams {
   bool skip_special = true;  // leave control tokens out of the text
   int64_t deadline_ms = 0;   // after submit; 0: none
   int32_t priority = 0;      // higher runs first
+  std::string tenant;        // on whose behalf; "" is one like others
   std::string cache_salt;
   std::shared_ptr<const Adapter> adapter;  // null: none, or that of the session
   std::shared_ptr<Session> session;

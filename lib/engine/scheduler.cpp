@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <list>
+#include <map>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <random>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -29,6 +32,33 @@ schedule::StepLimits step_limits(const EngineModel& model, const EngineOptions& 
   const int64_t row_bytes = std::max<int64_t>(model.executor->vocab_size(), 1) * int64_t{sizeof(float)};
   limits.max_logits_rows = std::max(limits.max_num_seqs, kMaxLogitsBytes / row_bytes);
   return limits;
+}
+
+schedule::SchedulePolicy schedule_policy(const EngineOptions& options) {
+  schedule::SchedulePolicy policy;
+  switch (options.schedule_mode) {
+    case ScheduleMode::kLatency:
+      policy.max_gap_ratio = 1.5;
+      policy.min_prompt_rows = 4;
+      break;
+    case ScheduleMode::kBalanced:
+      policy.max_gap_ratio = 2.0;
+      policy.min_prompt_rows = 8;
+      break;
+    case ScheduleMode::kThroughput:
+      policy.max_gap_ratio = 0.0;
+      policy.min_prompt_rows = 64;
+      break;
+  }
+  if (options.max_gap_percent > 0) policy.max_gap_ratio = options.max_gap_percent / 100.0;
+  if (options.min_prompt_rows > 0) policy.min_prompt_rows = options.min_prompt_rows;
+  policy.max_gap_ns = options.max_gap_ms * 1e6;
+  policy.output_weight = options.output_weight;
+  policy.aging_us = int64_t{options.aging_ms} * 1000;
+  policy.prefix_window = options.prefix_window;
+  policy.max_overtakes = options.max_overtakes;
+  policy.max_events = options.max_events;
+  return policy;
 }
 
 uint64_t draw_seed_base() {
@@ -62,14 +92,20 @@ class Scheduler::Impl {
         kv_cache_(std::move(kv_cache)),
         limits_(step_limits(*model_, options)),
         max_queue_(std::max(options.max_queue, 1)),
+        max_tenants_(static_cast<size_t>(std::max(options.max_tenants, 1))),
+        default_limits_{1.0, options.tenant_max_num_seqs, options.tenant_max_queue,
+                        static_cast<double>(options.tenant_tokens_per_second)},
         seed_base_(draw_seed_base()),
-        loop_(model_, kv_cache_, limits_) {}
+        loop_(model_, kv_cache_, limits_, schedule_policy(options)) {}
 
   Result<uint64_t> submit(RequestParams params);
   Status cancel(uint64_t request_id);
   Result<bool> step();
-  std::shared_ptr<const Event> next_event();
-  SchedulerStats stats() const;
+  std::shared_ptr<const Event> next_event(std::optional<uint64_t> request_id);
+  SchedulerReport report() const;
+  std::vector<std::string> tenants() const;
+  Result<TenantReport> tenant(const std::string& name) const;
+  Status set_tenant(const std::string& name, const schedule::TenantLimits& limits);
   void shut_down();
   Status check_invariants();
 
@@ -77,7 +113,13 @@ class Scheduler::Impl {
   const std::shared_ptr<KvCache> kv_cache_;
 
  private:
+  using Tenants = std::map<std::string, std::shared_ptr<schedule::Tenant>>;
+
   Status check_open() const;  // mutex_ held
+  // The tenant of that name, made where it is new; mutex_ held.
+  Result<std::shared_ptr<schedule::Tenant>> open_tenant(const std::string& name);
+  static Status check_queue(schedule::Tenant& tenant);  // mutex_ held
+  Result<uint64_t> submit_checked(RequestParams params);
   // Everything that can be wrong with a request once its prompt is known.
   Status check_prompt(const RequestParams& params, const Session::Lease& lease) const;
   // Puts images into their places in the prompt.
@@ -90,6 +132,8 @@ class Scheduler::Impl {
 
   const schedule::StepLimits limits_;
   const int64_t max_queue_;
+  const size_t max_tenants_;
+  const schedule::TenantLimits default_limits_;
   const uint64_t seed_base_;
 
   // Belongs to the thread that made stepping_ true.
@@ -104,7 +148,11 @@ class Scheduler::Impl {
   std::vector<std::shared_ptr<LiveRequest>> inbox_;
   std::unordered_map<uint64_t, std::shared_ptr<LiveRequest>> live_;
   std::list<std::shared_ptr<const Event>> events_;
-  SchedulerStats stats_;
+  Tenants tenants_;
+  bool limits_changed_ = false;
+  uint64_t submitted_ = 0, refused_ = 0;  // requests
+  schedule::SchedulerMetrics metrics_;
+  int64_t last_step_ns_ = -1;  // on the executor's clock
 };
 
 Status Scheduler::Impl::check_open() const {
@@ -188,7 +236,51 @@ Result<std::shared_ptr<LiveRequest>> Scheduler::Impl::make_request(uint64_t id, 
   return request;
 }
 
+Result<std::shared_ptr<schedule::Tenant>> Scheduler::Impl::open_tenant(const std::string& name) {
+  if (const auto found = tenants_.find(name); found != tenants_.end()) return found->second;
+  if (tenants_.size() >= max_tenants_) {
+    // The one unused for the longest time is forgotten.
+    auto victim = tenants_.end();
+    for (auto it = tenants_.begin(); it != tenants_.end(); ++it) {
+      if (it->second->num_live > 0 || it->second->configured) continue;
+      if (victim == tenants_.end() || it->second->last_request < victim->second->last_request) victim = it;
+    }
+    if (victim == tenants_.end()) {
+      return resource_exhausted("scheduler.max_tenants", "{} tenants have requests or limits of their own",
+                                tenants_.size());
+    }
+    tenants_.erase(victim);
+  }
+  auto tenant = std::make_shared<schedule::Tenant>(name);
+  tenant->limits = tenant->wanted_limits = default_limits_;
+  return tenants_.emplace(name, std::move(tenant)).first->second;
+}
+
+Status Scheduler::Impl::check_queue(schedule::Tenant& tenant) {
+  const int64_t limit = tenant.wanted_limits.max_queue;
+  if (limit == 0 || tenant.num_queued < limit) return Status();
+  ++tenant.refused;
+  return resource_exhausted("tenant", "{} requests of \"{}\" wait already", tenant.num_queued, tenant.name);
+}
+
+Status Scheduler::Impl::set_tenant(const std::string& name, const schedule::TenantLimits& limits) {
+  HEADRACE_RETURN_IF_ERROR(schedule::check_tenant(name, limits));
+  const std::lock_guard lock(mutex_);
+  HEADRACE_ASSIGN_OR_RETURN(const auto tenant, open_tenant(name));
+  tenant->wanted_limits = limits;
+  tenant->configured = true;
+  limits_changed_ = true;
+  return Status();
+}
+
 Result<uint64_t> Scheduler::Impl::submit(RequestParams params) {
+  auto id = submit_checked(std::move(params));
+  const std::lock_guard lock(mutex_);
+  ++(id.ok() ? submitted_ : refused_);
+  return id;
+}
+
+Result<uint64_t> Scheduler::Impl::submit_checked(RequestParams params) {
   HEADRACE_RETURN_IF_ERROR(params.validate(model_->executor->vocab_size()));
   if (params.n > limits_.max_num_seqs) {
     return invalid_argument("n", "{} samples exceed scheduler.max_num_seqs, {}", params.n, limits_.max_num_seqs);
@@ -197,9 +289,12 @@ Result<uint64_t> Scheduler::Impl::submit(RequestParams params) {
     return failed_precondition("adapter", "is of another model");
   }
   uint64_t id = 0;
+  const std::string tenant_name = params.tenant;
   {
     const std::lock_guard lock(mutex_);
     HEADRACE_RETURN_IF_ERROR(check_open());
+    HEADRACE_ASSIGN_OR_RETURN(const auto tenant, open_tenant(tenant_name));
+    HEADRACE_RETURN_IF_ERROR(check_queue(*tenant));
     id = next_id_++;
   }
   const std::shared_ptr<Session> session = params.session;
@@ -230,7 +325,10 @@ Result<uint64_t> Scheduler::Impl::submit(RequestParams params) {
       request = *made;
       const std::lock_guard lock(mutex_);
       status = check_open();
+      auto tenant = open_tenant(tenant_name);
+      if (status.ok()) status = tenant.ok() ? check_queue(**tenant) : tenant.status();
       if (status.ok()) {
+        request->tenant = *tenant;
         const auto entry = live_.emplace(id, request).first;
         try {
           inbox_.push_back(request);
@@ -238,6 +336,10 @@ Result<uint64_t> Scheduler::Impl::submit(RequestParams params) {
           live_.erase(entry);
           throw;
         }
+        ++request->tenant->num_live;
+        ++request->tenant->num_queued;
+        ++request->tenant->submitted;
+        request->tenant->last_request = id;
         return id;
       }
     }
@@ -272,6 +374,9 @@ bool Scheduler::Impl::begin_step(Status& status) {
     arrived_.swap(inbox_);
     num_unscheduled_ += static_cast<int64_t>(arrived_.size());
   }
+  if (std::exchange(limits_changed_, false)) {
+    for (const auto& [name, tenant] : tenants_) tenant->limits = tenant->wanted_limits;
+  }
   return true;
 }
 
@@ -286,10 +391,23 @@ void Scheduler::Impl::accept_arrived() {
 void Scheduler::Impl::publish() {
   const std::lock_guard lock(mutex_);
   for (const auto& event : loop_.events()) {
-    if (event->is_last) live_.erase(event->request_id);
+    const auto found = live_.find(event->request_id);
+    if (found == live_.end()) continue;
+    ++found->second->num_unread;
+    if (!event->is_last) continue;
+    --found->second->tenant->num_live;
+    live_.erase(found);
   }
   events_.splice(events_.end(), loop_.events());
-  stats_ = loop_.stats();
+  metrics_ = loop_.metrics();
+  last_step_ns_ = model_->executor->clock_ns();
+  for (const auto& [name, tenant] : tenants_) {
+    if (!std::exchange(tenant->changed, false)) continue;
+    tenant->num_queued -= std::exchange(tenant->newly_scheduled, 0);
+    tenant->published = tenant->metrics;
+    tenant->published.num_waiting = tenant->num_waiting;
+    tenant->published.num_running = tenant->num_running;
+  }
   num_unscheduled_ = loop_.num_unscheduled() + static_cast<int64_t>(arrived_.size());
 }
 
@@ -321,6 +439,8 @@ Result<bool> Scheduler::Impl::step() {
     accept_arrived();
     loop_.step();
     publish();
+    // Nothing can run before time has passed: a host that steps as fast as it can need not burn a processor.
+    if (loop_.held_back()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   } catch (const std::bad_alloc&) {
     publish();
     end_step();
@@ -339,19 +459,48 @@ Result<bool> Scheduler::Impl::step() {
   return end_step();
 }
 
-std::shared_ptr<const Event> Scheduler::Impl::next_event() {
+std::shared_ptr<const Event> Scheduler::Impl::next_event(std::optional<uint64_t> request_id) {
   const std::lock_guard lock(mutex_);
-  if (events_.empty()) return nullptr;
-  auto event = std::move(events_.front());
-  events_.pop_front();
+  const auto next = !request_id ? events_.begin()
+                                : std::find_if(events_.begin(), events_.end(),
+                                               [&](const auto& event) { return event->request_id == *request_id; });
+  if (next == events_.end()) return nullptr;
+  auto event = std::move(*next);
+  events_.erase(next);
+  if (const auto found = live_.find(event->request_id); found != live_.end()) --found->second->num_unread;
   return event;
 }
 
-SchedulerStats Scheduler::Impl::stats() const {
+SchedulerReport Scheduler::Impl::report() const {
+  SchedulerReport report;
+  report.kv = kv_cache_->stats();
+  report.max_num_batched_tokens = limits_.max_num_batched_tokens;
+  report.max_num_seqs = limits_.max_num_seqs;
   const std::lock_guard lock(mutex_);
-  SchedulerStats stats = stats_;
-  stats.num_waiting += static_cast<int64_t>(inbox_.size());
-  return stats;
+  report.metrics = metrics_;
+  report.metrics.num_waiting += static_cast<int64_t>(inbox_.size());
+  report.metrics.submitted_requests = submitted_;
+  report.metrics.refused_requests = refused_;
+  report.num_tenants = static_cast<int64_t>(tenants_.size());
+  if (last_step_ns_ >= 0) report.step_age_ns = std::max<int64_t>(model_->executor->clock_ns() - last_step_ns_, 0);
+  return report;
+}
+
+std::vector<std::string> Scheduler::Impl::tenants() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, tenant] : tenants_) names.push_back(name);
+  return names;
+}
+
+Result<TenantReport> Scheduler::Impl::tenant(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = tenants_.find(name);
+  if (found == tenants_.end()) return not_found("tenant", "\"{}\" is not known", name);
+  TenantReport report{found->second->wanted_limits, found->second->published};
+  report.metrics.submitted_requests = found->second->submitted;
+  report.metrics.refused_requests = found->second->refused;
+  return report;
 }
 
 void Scheduler::Impl::shut_down() {
@@ -395,8 +544,19 @@ const std::shared_ptr<KvCache>& Scheduler::kv_cache() const { return impl_->kv_c
 Result<uint64_t> Scheduler::submit(RequestParams params) { return impl_->submit(std::move(params)); }
 Status Scheduler::cancel(uint64_t request_id) { return impl_->cancel(request_id); }
 Result<bool> Scheduler::step() { return impl_->step(); }
-std::shared_ptr<const Event> Scheduler::next_event() { return impl_->next_event(); }
-SchedulerStats Scheduler::stats() const { return impl_->stats(); }
+std::shared_ptr<const Event> Scheduler::next_event() { return impl_->next_event(std::nullopt); }
+std::shared_ptr<const Event> Scheduler::next_event_of(uint64_t request_id) { return impl_->next_event(request_id); }
+SchedulerReport Scheduler::report() const { return impl_->report(); }
+std::vector<std::string> Scheduler::tenants() const { return impl_->tenants(); }
+Result<TenantReport> Scheduler::tenant(const std::string& name) const { return impl_->tenant(name); }
+Status Scheduler::set_tenant(const std::string& name, const schedule::TenantLimits& limits) {
+  return impl_->set_tenant(name, limits);
+}
+SchedulerStats Scheduler::stats() const {
+  const schedule::SchedulerMetrics now = impl_->report().metrics;
+  return {now.num_waiting,   now.num_running,   now.num_steps,   now.computed_tokens,
+          now.reused_tokens, now.decode_tokens, now.preemptions, now.finished_requests};
+}
 void Scheduler::shut_down() { impl_->shut_down(); }
 Status Scheduler::check_invariants() { return impl_->check_invariants(); }
 

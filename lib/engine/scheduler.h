@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "engine/event.h"
 #include "engine/executor.h"
 #include "engine/request.h"
+#include "schedule/metrics.h"
+#include "schedule/tenant.h"
 
 namespace headrace::engine {
 
@@ -22,9 +26,24 @@ struct SchedulerStats {
   uint64_t finished_requests = 0;
 };
 
+// Everything a scheduler counts, as of the end of its last step.
+struct SchedulerReport {
+  schedule::SchedulerMetrics metrics;
+  KvCacheStats kv;
+  int64_t step_age_ns = -1;  // since the last step ended; -1: there was none
+  int64_t num_tenants = 0;
+  int64_t max_num_batched_tokens = 0;
+  int64_t max_num_seqs = 0;
+};
+
+struct TenantReport {
+  schedule::TenantLimits limits;
+  schedule::TenantMetrics metrics;
+};
+
 // One step is plan (which rows of which sequences), reserve (cache blocks; the latest and least important sequences
 // give theirs up when the pool is full, and compute them again later), run, and commit or roll back.
-// Thread rule: submit, cancel, next_event, stats and shut_down from any thread, also while another thread steps.
+// Thread rule: everything but step and check_invariants from any thread, also while another thread steps.
 class Scheduler {
  public:
   // kv_cache null: one of its own, made with the options.
@@ -47,7 +66,17 @@ class Scheduler {
   Result<bool> step();
   // The next event, or null.
   std::shared_ptr<const Event> next_event();
+  // The next one of that request; those of others stay.
+  std::shared_ptr<const Event> next_event_of(uint64_t request_id);
   SchedulerStats stats() const;
+  SchedulerReport report() const;
+  // Names of the tenants known, ascending.
+  std::vector<std::string> tenants() const;
+  // kNotFound for a tenant that is not known.
+  Result<TenantReport> tenant(const std::string& name) const;
+  // Holds from the next submit and step on. kInvalidArgument with the limit's name as place; kResourceExhausted with
+  // "scheduler.max_tenants" where no more tenants are kept.
+  Status set_tenant(const std::string& name, const schedule::TenantLimits& limits);
   // Ends everything and gives all blocks and sessions back: now, or at the end of the step in flight. Never waits.
   // Afterwards submit and step give kFailedPrecondition.
   void shut_down();

@@ -362,9 +362,15 @@ void Session::give_back(std::vector<int32_t> tokens, int64_t num_output, std::st
 bool Session::shed() {
   // A session that computes or is being changed is in use.
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || busy_ || kv_.block_ids().empty()) return false;
+  if (!lock.owns_lock() || busy_ || pinned_.load(std::memory_order_relaxed) || kv_.block_ids().empty()) return false;
   kv_cache_->release(kv_);
   return true;
+}
+
+void Session::list_pinned(std::vector<int32_t>& blocks) const {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || busy_ || !pinned_.load(std::memory_order_relaxed)) return;
+  blocks.insert(blocks.end(), kv_.block_ids().begin(), kv_.block_ids().end());
 }
 
 }  // namespace headrace::engine

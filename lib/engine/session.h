@@ -77,8 +77,12 @@ class Session : public std::enable_shared_from_this<Session> {
   // holds values of a prefix of them. Without output the session is as before acquire.
   void give_back(std::vector<int32_t> tokens, int64_t num_output, std::string reply, KvSequence kv);
 
-  // For EngineModel: gives the cached values up unless the session is busy; false when there was nothing to give.
+  // For EngineModel: gives the cached values up unless the session is busy or pinned; false when there was nothing to give.
   bool shed();
+  // A pinned session keeps its cached values while it is idle. [any thread]
+  void set_pinned(bool pinned) { pinned_.store(pinned, std::memory_order_relaxed); }
+  // Adds the blocks of an idle pinned session.
+  void list_pinned(std::vector<int32_t>& blocks) const;
   uint64_t last_used() const { return last_used_.load(std::memory_order_relaxed); }
 
  private:
@@ -99,6 +103,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<KvCache> kv_cache_;
   int32_t prefill_chunk_;
   std::atomic<uint64_t> last_used_{0};
+  std::atomic<bool> pinned_{false};
 
   mutable std::mutex mutex_;  // guards what follows; held while evaluate computes
   bool busy_ = false;

@@ -11,15 +11,15 @@
 namespace headrace::engine {
 
 using schedule::SequenceState;
-using schedule::StepBudget;
-using schedule::StepDemand;
 
 StepLoop::StepLoop(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache,
-                   schedule::StepLimits limits)
+                   schedule::StepLimits limits, const schedule::SchedulePolicy& policy)
     : model_(std::move(model)),
       kv_cache_(std::move(kv_cache)),
       limits_(limits),
-      context_limit_(context_limit(*model_, *kv_cache_)) {}
+      policy_(policy),
+      context_limit_(context_limit(*model_, *kv_cache_)),
+      fair_(policy.output_weight) {}
 
 StepLoop::~StepLoop() { tear_down(); }
 
@@ -27,7 +27,11 @@ std::unique_ptr<Sample> StepLoop::make_sample(LiveRequest& request, uint32_t ind
   auto sample = std::make_unique<Sample>(
       request, index,
       OutputText(model_->tokenizer, request.params.skip_special, request.stop_strings, request.params.num_logprobs));
-  sample->sequence.order = {request.params.priority, request.id, index};
+  const int64_t submitted_us =
+      std::chrono::duration_cast<std::chrono::microseconds>(request.submitted.time_since_epoch()).count();
+  sample->sequence.order = {schedule::rank_of(request.params.priority, submitted_us, policy_.aging_us), request.id,
+                            index};
+  sample->sequence.tenant = request.tenant.get();
   sample->sequence.token_ids = request.prompt;
   sample->sequence.prompt_size = static_cast<int64_t>(request.prompt.size());
   if (request.sampler.params().repetition_penalty != 1.0f) {
@@ -51,7 +55,7 @@ void StepLoop::accept(const std::shared_ptr<LiveRequest>& request) {
       sequence.first_logits_row = first_scored - 1;
     }
   }
-  queue_.push(&request->samples[0]->sequence);
+  enqueue(*request->samples[0]);
   if (requests_.emplace(request->id, request).second) ++num_unscheduled_;
 }
 
@@ -85,8 +89,8 @@ void StepLoop::step() {
   }
   entries_.clear();
   ended_.clear();
-  stats_.num_waiting = static_cast<int64_t>(queue_.size());
-  stats_.num_running = static_cast<int64_t>(running_.size());
+  metrics_.num_waiting = static_cast<int64_t>(queue_.size());
+  metrics_.num_running = static_cast<int64_t>(running_.size());
 }
 
 // The step broke off between two of its parts: what took part goes back to where it was, and fails.
@@ -102,174 +106,6 @@ void StepLoop::recover(const Status& status) {
     if (!entry.sample->sequence.ended()) kv_cache_->rewind(kv, std::min(entry.start, kv.num_tokens()));
   }
   for (const auto& request : failing) fail(*request, status);
-}
-
-// ---- plan and reserve ----
-
-StepDemand StepLoop::demand_of(const Sample& sample) {
-  const schedule::Sequence& sequence = sample.sequence;
-  StepDemand demand;
-  demand.num_pending = sequence.num_pending();
-  demand.num_silent = demand.num_pending - 1;
-  if (sequence.first_logits_row != schedule::Sequence::kNoRow) {
-    demand.num_silent = std::clamp<int64_t>(sequence.first_logits_row - sequence.num_computed(), 0, demand.num_silent);
-  }
-  demand.slots = sequence.slots;
-  demand.first_row = sequence.num_computed();
-  demand.uncut = sample.request.uncut;
-  return demand;
-}
-
-int64_t StepLoop::running_slots() const {
-  int64_t slots = 0;
-  for (const Sample* sample : running_) slots += sample->sequence.slots;
-  return slots;
-}
-
-Sample& StepLoop::sample_of(const schedule::Sequence& sequence,
-                            const std::map<uint64_t, std::shared_ptr<LiveRequest>>& all) {
-  return *all.at(sequence.order.arrival)->samples[sequence.order.index];
-}
-
-void StepLoop::plan() {
-  StepBudget budget(limits_);
-  bool short_of_room = false;
-  plan_running(budget, short_of_room);
-  // Whoever gave its blocks up a moment ago would take them back from who needs them.
-  if (!short_of_room) admit(budget);
-}
-
-void StepLoop::plan_running(StepBudget& budget, bool& short_of_room) {
-  std::sort(running_.begin(), running_.end(),
-            [](const Sample* a, const Sample* b) { return a->sequence.order < b->sequence.order; });
-  const std::vector<Sample*> order = running_;
-  std::vector<StepDemand> demands;
-  for (const Sample* sample : order) demands.push_back(demand_of(*sample));
-  const std::vector<schedule::StepGrant> grants = schedule::plan_running(budget, demands);
-
-  std::vector<std::pair<LiveRequest*, Status>> failed;
-  size_t end = order.size();  // those from here on were preempted
-  for (size_t i = 0; i < end; ++i) {
-    if (grants[i].num_rows == 0) continue;
-    Sample& sample = *order[i];
-    const int64_t start = sample.sequence.num_computed();
-    for (;;) {
-      Status status = kv_cache_->reserve(sample.sequence.kv, start + grants[i].num_rows);
-      if (status.ok()) {
-        entries_.push_back({&sample, grants[i], start, 0, demands[i].decoding()});
-        break;
-      }
-      if (status.code() != StatusCode::kResourceExhausted) {
-        failed.emplace_back(&sample.request, std::move(status));
-        break;
-      }
-      if (shed_waiting(sample) || model_->shed_idle_session(*kv_cache_)) continue;
-      // The least important of all gives its room up, be it this one: it lacks a block even when it is alone where a
-      // shared block must be copied, and does not need the copy once it starts over.
-      short_of_room = true;
-      --end;
-      budget.refund(grants[end], demands[end]);
-      preempt(*order[end]);
-      if (end == i) break;
-    }
-  }
-  for (auto& [request, status] : failed) {
-    if (requests_.count(request->id) != 0) fail(*request, std::move(status));
-  }
-  if (!failed.empty()) {
-    std::erase_if(entries_, [&](const Entry& entry) {
-      return std::none_of(running_.begin(), running_.end(), [&](const Sample* s) { return s == entry.sample; });
-    });
-  }
-}
-
-void StepLoop::preempt(Sample& sample) {
-  kv_cache_->release(sample.sequence.kv);
-  std::erase(running_, &sample);
-  sample.sequence.state = SequenceState::kPreempted;
-  queue_.push(&sample.sequence);
-  ++stats_.preemptions;
-}
-
-// Values of sessions whose requests still wait: the last in the queue gives them up first.
-bool StepLoop::shed_waiting(const Sample& keep) {
-  for (auto it = queue_.end(); it != queue_.begin();) {
-    schedule::Sequence* sequence = *--it;
-    if (sequence == &keep.sequence || sequence->kv.block_ids().empty()) continue;
-    kv_cache_->release(sequence->kv);
-    return true;
-  }
-  return false;
-}
-
-bool StepLoop::make_room_for(Sample& sample) {
-  schedule::Sequence& sequence = sample.sequence;
-  const int64_t reusable = std::min(sequence.size() - 1, sequence.first_logits_row);
-  if (sequence.kv.num_tokens() > reusable) kv_cache_->rewind(sequence.kv, reusable);
-  bool fresh = sequence.kv.block_ids().empty();
-  if (fresh) {
-    sequence.kv =
-        kv_cache_->new_sequence(adapted_salt(sample.request.params.adapter.get(), sample.request.params.cache_salt));
-    kv_cache_->match_prefix(sequence.kv, sequence.token_ids, reusable);
-  }
-  for (;;) {
-    // Room for the whole prompt at once: two half-computed prompts must not wait for each other's blocks.
-    const Status status = kv_cache_->reserve(sequence.kv, sequence.size());
-    if (status.ok()) break;
-    if (status.code() == StatusCode::kResourceExhausted) {
-      if (shed_waiting(sample) || model_->shed_idle_session(*kv_cache_)) continue;
-      if (!fresh && running_.empty()) {
-        // A session's last block may need a copy that there is no room for; found in the index it needs none.
-        kv_cache_->release(sequence.kv);
-        kv_cache_->match_prefix(sequence.kv, sequence.token_ids, reusable);
-        fresh = true;
-        continue;
-      }
-    }
-    if (fresh) kv_cache_->release(sequence.kv);
-    return false;
-  }
-  // Each running sequence may need another block soon; taking the last ones would only have this one preempted.
-  if (!running_.empty() && kv_cache_->stats().free_blocks < static_cast<int64_t>(running_.size())) {
-    if (fresh) {
-      kv_cache_->release(sequence.kv);
-    } else {
-      kv_cache_->rewind(sequence.kv, sequence.kv.num_tokens());
-    }
-    return false;
-  }
-  return true;
-}
-
-void StepLoop::mark_scheduled(LiveRequest& request) {
-  if (request.scheduled) return;
-  request.scheduled = true;
-  request.queue_ns = request.since_submit_ns();
-  --num_unscheduled_;
-}
-
-void StepLoop::admit(StepBudget& budget) {
-  while (!queue_.empty() && budget.rows_left() > 0) {
-    Sample& sample = sample_of(*queue_.front(), requests_);
-    schedule::Sequence& sequence = sample.sequence;
-    // Strictly in order: a small request that overtook a large one would keep it waiting for ever.
-    if (running_slots() + sequence.slots > limits_.max_num_seqs) break;
-    if (!make_room_for(sample)) break;
-    const StepDemand demand = demand_of(sample);
-    const schedule::StepGrant grant = budget.take(demand);
-    if (grant.num_rows == 0) {
-      kv_cache_->release(sequence.kv);
-      break;
-    }
-    running_.reserve(running_.size() + 1);
-    entries_.push_back({&sample, grant, sequence.num_computed(), 0, false});
-    queue_.remove(&sequence);
-    running_.push_back(&sample);
-    if (!sample.request.scheduled) sample.request.cached_tokens = sequence.num_computed();
-    mark_scheduled(sample.request);
-    stats_.cached_tokens += static_cast<uint64_t>(sequence.num_computed());
-    sequence.state = SequenceState::kRunning;
-  }
 }
 
 // ---- run ----
@@ -313,6 +149,16 @@ void StepLoop::build_batch() {
   }
 }
 
+void StepLoop::learn_cost(int64_t ns) {
+  schedule::StepWork work;
+  bool has_prompts = false;
+  for (const Entry& entry : entries_) {
+    work += schedule::StepWork::of(entry.start, entry.grant.num_rows);
+    has_prompts = has_prompts || entry.grant.num_rows > 1;
+  }
+  cost_.observe(work, has_prompts, ns);
+}
+
 void StepLoop::run_batch() {
   encode_images();
   if (entries_.empty()) return;
@@ -320,8 +166,15 @@ void StepLoop::run_batch() {
   const auto vocab_size = static_cast<size_t>(model_->executor->vocab_size());
   logits_.resize(batch_.logits_rows.size() * vocab_size);
   logit_stats_.resize(batch_.logits_rows.size());
+  const int64_t started = model_->executor->clock_ns();
   const Status status = model_->executor->run(batch_, *kv_cache_, logits_.empty() ? nullptr : logits_.data());
-  ++stats_.num_steps;
+  const int64_t took = std::max<int64_t>(model_->executor->clock_ns() - started, 0);
+  ++metrics_.num_steps;
+  metrics_.step_ns += static_cast<uint64_t>(took);
+  metrics_.step_rows += static_cast<uint64_t>(batch_.num_tokens());
+  metrics_.step_sequences += entries_.size();
+  metrics_.step.record(took);
+  if (status.ok()) learn_cost(took);
   if (!status.ok()) return recover(status);
   model_->executor->logit_stats({logits_.data(), static_cast<int64_t>(batch_.logits_rows.size()),
                                  static_cast<int64_t>(vocab_size), logit_stats_.data()});
@@ -360,7 +213,7 @@ void StepLoop::commit(const Entry& entry) {
     kv_cache_->rewind(sequence.kv, entry.start);
     return fail(request, std::move(status));
   }
-  (entry.decoding ? stats_.decode_tokens : stats_.prefill_tokens) += static_cast<uint64_t>(entry.grant.num_rows);
+  (entry.decoding ? metrics_.decode_tokens : metrics_.computed_tokens) += static_cast<uint64_t>(entry.grant.num_rows);
   if (Status status = score_prompt(entry); !status.ok()) return fail(request, std::move(status));
   if (end < sequence.size()) return;
   // Of a computed prompt the rows are in the cache; after a preemption they are encoded again.
@@ -407,8 +260,7 @@ void StepLoop::draw_first(Sample& root, std::span<float> row, const LogitStats& 
   for (uint32_t index = 1; index < request.params.n; ++index) {
     auto sample = make_sample(request, index);
     sample->sequence.kv = kv_cache_->fork(root.sequence.kv);
-    sample->sequence.state = SequenceState::kRunning;
-    running_.push_back(sample.get());
+    start_running(*sample);
     request.samples.push_back(std::move(sample));
   }
   root.sequence.slots = 1;
@@ -437,7 +289,7 @@ bool StepLoop::draw(Sample& sample, std::span<float> row, const LogitStats& stat
   const int32_t id = drawn->token_id;
   sequence.token_ids.push_back(id);
   ++sample.history.output_counts[id];
-  if (position == 0) sample.first_token_ns = request.since_submit_ns();
+  count_token(sample, position == 0);
 
   const bool ends = std::binary_search(request.end_ids.begin(), request.end_ids.end(), id);
   sample.text.push(*drawn, ends, sequence.num_output() >= params.min_tokens);
@@ -449,6 +301,24 @@ bool StepLoop::draw(Sample& sample, std::span<float> row, const LogitStats& stat
     emit_text(sample);
   }
   return true;
+}
+
+void StepLoop::count_token(Sample& sample, bool first) {
+  schedule::Tenant& tenant = *sample.request.tenant;
+  const int64_t now = sample.request.since_submit_ns();
+  fair_.charge_output(tenant);
+  ++metrics_.output_tokens;
+  ++tenant.metrics.output_tokens;
+  if (first) {
+    sample.first_token_ns = now;
+    metrics_.first_token.record(now);
+    tenant.metrics.first_token.record(now);
+  } else {
+    metrics_.inter_token.record(now - sample.last_token_ns);
+    tenant.metrics.inter_token.record(now - sample.last_token_ns);
+  }
+  sample.last_token_ns = now;
+  tenant.changed = true;
 }
 
 // ---- events and endings ----
@@ -486,8 +356,8 @@ void StepLoop::emit_prompt(LiveRequest& request) {
 void StepLoop::let_go(Sample& sample, SequenceState state, bool keep_output) {
   schedule::Sequence& sequence = sample.sequence;
   if (sequence.ended()) return;
-  queue_.remove(&sequence);
-  std::erase(running_, &sample);
+  dequeue(sample);
+  stop_running(sample);
   sequence.state = state;
   const auto& session = sample.request.params.session;
   if (session) {
@@ -513,6 +383,7 @@ void StepLoop::finish(LiveRequest& request, uint32_t index, FinishReason reason)
   Usage& usage = end->usage;
   usage.prompt_tokens = static_cast<int64_t>(request.prompt.size());
   usage.cached_tokens = request.cached_tokens;
+  usage.reuse_miss = request.reuse_miss;
   usage.queue_ns = request.scheduled ? request.queue_ns : request.since_submit_ns();
   usage.total_ns = request.since_submit_ns();
   if (sample != nullptr) {
@@ -530,7 +401,18 @@ void StepLoop::finish(LiveRequest& request, uint32_t index, FinishReason reason)
     let_go(*sample, by_host ? SequenceState::kCancelled : SequenceState::kFinished, true);
   }
   --request.num_open;
+  count_end(reason);
   forget_if_ended(request);
+}
+
+void StepLoop::count_end(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: ++metrics_.stop_samples; return;
+    case FinishReason::kLength: ++metrics_.length_samples; return;
+    case FinishReason::kCancelled: ++metrics_.cancelled_samples; return;
+    case FinishReason::kDeadline: ++metrics_.deadline_samples; return;
+    case FinishReason::kNone: return;
+  }
 }
 
 void StepLoop::finish_open(LiveRequest& request, FinishReason reason) {
@@ -547,6 +429,7 @@ void StepLoop::fail(LiveRequest& request, Status status) {
   emit(std::move(event), request, 0);
   for (const auto& sample : request.samples) let_go(*sample, SequenceState::kCancelled, false);
   request.num_open = 0;
+  ++metrics_.failed_requests;
   forget_if_ended(request);
 }
 
@@ -554,7 +437,9 @@ void StepLoop::forget_if_ended(LiveRequest& request) {
   const auto found = requests_.find(request.id);
   if (request.num_open > 0 || found == requests_.end()) return;
   mark_scheduled(request);
-  ++stats_.finished_requests;
+  ++metrics_.finished_requests;
+  ++request.tenant->metrics.finished_requests;
+  request.tenant->changed = true;
   ended_.push_back(std::move(found->second));
   requests_.erase(found);
 }
@@ -565,14 +450,21 @@ void StepLoop::tear_down() {
   }
   requests_.clear();
   num_unscheduled_ = 0;
-  stats_.num_waiting = 0;
-  stats_.num_running = 0;
+  metrics_.num_waiting = 0;
+  metrics_.num_running = 0;
 }
 
 void StepLoop::abandon(LiveRequest& request) {
   const auto& session = request.params.session;
   if (!session || !request.samples.empty()) return;
   session->give_back(std::move(request.prompt), 0, {}, std::move(request.kv));
+}
+
+bool StepLoop::held_back() const {
+  if (!running_.empty() || queue_.empty()) return false;
+  return std::none_of(fair_.active().begin(), fair_.active().end(), [&](const auto& tenant) {
+    return tenant->num_waiting > 0 && schedule::FairShare::allowed(*tenant);
+  });
 }
 
 Status StepLoop::check_invariants() const {
@@ -595,7 +487,7 @@ Status StepLoop::check_invariants() const {
       s.prompt_size = sequence.prompt_size;
       s.num_computed = sequence.num_computed();
       s.num_blocks = static_cast<int64_t>(sequence.kv.block_ids().size());
-      s.in_queue = std::find(queue_.begin(), queue_.end(), &sequence) != queue_.end();
+      s.in_queue = std::find(queue_.all().begin(), queue_.all().end(), &sequence) != queue_.all().end();
       s.in_running = std::find(running_.begin(), running_.end(), sample.get()) != running_.end();
       s.last_event_sent = request->num_open == 0;
       snapshot.sequences.push_back(s);

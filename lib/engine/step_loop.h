@@ -12,6 +12,9 @@
 #include "engine/executor.h"
 #include "engine/live_request.h"
 #include "engine/scheduler.h"
+#include "schedule/cost_model.h"
+#include "schedule/fair_share.h"
+#include "schedule/policy.h"
 #include "schedule/request_queue.h"
 #include "schedule/step_plan.h"
 
@@ -20,7 +23,8 @@ namespace headrace::engine {
 // One thread at a time.
 class StepLoop {
  public:
-  StepLoop(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache, schedule::StepLimits limits);
+  StepLoop(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache, schedule::StepLimits limits,
+           const schedule::SchedulePolicy& policy);
   ~StepLoop();
 
   // May be called again with the same request after it threw.
@@ -34,9 +38,11 @@ class StepLoop {
 
   // Events not handed on yet, in order.
   std::list<std::shared_ptr<const Event>>& events() { return events_; }
-  const SchedulerStats& stats() const { return stats_; }
+  const schedule::SchedulerMetrics& metrics() const { return metrics_; }
   // Requests accepted and never scheduled.
   int64_t num_unscheduled() const { return num_unscheduled_; }
+  // Whether nothing runs and all that waits does so for its tenant's tokens_per_second.
+  bool held_back() const;
   // The laws of the books and of the pool.
   Status check_invariants() const;
 
@@ -51,17 +57,36 @@ class StepLoop {
   };
 
   void reap();
+  // step_loop_plan.cpp
   void plan();
-  void plan_running(schedule::StepBudget& budget, bool& short_of_room);
-  void admit(schedule::StepBudget& budget);
+  void limit_gap(schedule::StepBudget& budget) const;
+  void plan_prompts(std::vector<Sample*>& prompts, schedule::StepBudget& budget);
+  bool may_begin(const schedule::Tenant& tenant) const;
+  bool within_limit(const schedule::Tenant& tenant, int64_t more) const;
+  Sample* candidate(const schedule::Tenant& tenant);
+  bool waits_for_prefix(Sample& sample);
+  void fail_if_pinned_out(Sample& sample);
+  int64_t cached_prefix(const Sample& sample) const;
+  bool gives_way_before(const Sample& a, const Sample& b) const;
+  void make_way();
+  void grant_rows(Sample& sample, schedule::StepBudget& budget);
+  void enter(Sample& sample, const schedule::StepGrant& grant, const schedule::StepDemand& demand);
+  bool reserve(Sample& sample, int64_t end, schedule::StepBudget& budget);
+  bool admit(Sample& sample, schedule::StepBudget& budget);
   bool make_room_for(Sample& sample);
+  ReuseMiss reuse_miss_of(const schedule::Sequence& sequence, int64_t reusable, PrefixMiss miss) const;
   bool shed_waiting(const Sample& keep);
   void preempt(Sample& sample);
   void mark_scheduled(LiveRequest& request);
+  void enqueue(Sample& sample);
+  void dequeue(Sample& sample);
+  void start_running(Sample& sample);
+  void stop_running(Sample& sample);
 
   void encode_images();
   void build_batch();
   void run_batch();
+  void learn_cost(int64_t ns);
   void commit(const Entry& entry);
   Status score_prompt(const Entry& entry);
   void draw_first(Sample& root, std::span<float> row, const LogitStats& stats);
@@ -75,21 +100,28 @@ class StepLoop {
   void fail(LiveRequest& request, Status status);
   void let_go(Sample& sample, schedule::SequenceState state, bool keep_output);
   void forget_if_ended(LiveRequest& request);
+  void count_start(LiveRequest& request, int64_t cached_tokens);
+  void count_token(Sample& sample, bool first);
+  void count_end(FinishReason reason);
   void recover(const Status& status);
 
   std::unique_ptr<Sample> make_sample(LiveRequest& request, uint32_t index) const;
   static schedule::StepDemand demand_of(const Sample& sample);
   int64_t running_slots() const;
-  static Sample& sample_of(const schedule::Sequence& sequence,
-                           const std::map<uint64_t, std::shared_ptr<LiveRequest>>& all);
+  Sample& sample_of(const schedule::Sequence& sequence) const;
 
   const std::shared_ptr<const EngineModel> model_;
   const std::shared_ptr<KvCache> kv_cache_;
   const schedule::StepLimits limits_;
+  const schedule::SchedulePolicy policy_;
   const int64_t context_limit_;
 
   std::map<uint64_t, std::shared_ptr<LiveRequest>> requests_;  // that have not ended
   schedule::RequestQueue queue_;
+  schedule::FairShare fair_;
+  schedule::CostModel cost_;
+  const schedule::Tenant* without_room_ = nullptr;  // whose first request found none in the last step; only compared
+  bool short_of_room_ = false;                      // in the step being made
   std::vector<Sample*> running_;
   std::vector<Entry> entries_;  // of the step being made
   Batch batch_;
@@ -99,7 +131,7 @@ class StepLoop {
   std::list<std::shared_ptr<const Event>> events_;
   std::vector<std::shared_ptr<LiveRequest>> ended_;  // in this step; references to them are still around
   int64_t num_unscheduled_ = 0;
-  SchedulerStats stats_;
+  schedule::SchedulerMetrics metrics_;
 };
 
 }  // namespace headrace::engine

@@ -1,6 +1,7 @@
 #include "kv/kv_cache.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -59,6 +60,18 @@ Status validate(const KvCacheConfig& config) {
   return Status();
 }
 
+// The hashes of blocks that were evicted lately, about as many as the pool holds: only to say why a prefix was not found.
+class EvictedHashes {
+ public:
+  explicit EvictedHashes(size_t num_blocks = 1) : hashes_(std::bit_ceil(num_blocks)) {}
+  void add(const Hash128& hash) { hashes_[slot(hash)] = hash; }
+  bool contains(const Hash128& hash) const { return hashes_[slot(hash)] == hash; }
+
+ private:
+  size_t slot(const Hash128& hash) const { return static_cast<size_t>(hash.low) & (hashes_.size() - 1); }
+  std::vector<Hash128> hashes_;
+};
+
 }  // namespace
 
 struct KvCache::Impl {
@@ -73,6 +86,7 @@ struct KvCache::Impl {
   int32_t take_block() {
     const int32_t block = pool.next_free();
     if (index.contains(block)) {
+      gone.add(index.hash(block));
       index.erase(block);
       states.detach(block);
       ++evictions;
@@ -118,6 +132,24 @@ struct KvCache::Impl {
     return blocks * block_size;
   }
 
+  // The blocks of the longest run of full ones at the front of token_ids, and why it ends.
+  std::vector<int32_t> find_prefix(std::span<const int32_t> token_ids, const std::string& salt, PrefixMiss& why) const {
+    std::vector<int32_t> found;
+    const auto size = static_cast<size_t>(block_size);
+    Hash128 hash = kv::PrefixIndex::root_hash(config.identity, salt);
+    for (int32_t parent = -1; token_ids.size() >= size; token_ids = token_ids.subspan(size)) {
+      hash = index.child_hash(hash, token_ids.first(size));
+      const int32_t block = index.find(hash, parent, token_ids.first(size), salt);
+      if (block < 0) {
+        why = gone.contains(hash) ? PrefixMiss::kEvicted : PrefixMiss::kUnseen;
+        break;
+      }
+      found.push_back(block);
+      parent = block;
+    }
+    return found;
+  }
+
   // A committed step's snapshots become those of its blocks.
   void close_state(KvSequence& sequence);
 
@@ -128,6 +160,7 @@ struct KvCache::Impl {
   kv::BlockPool pool;
   kv::PrefixIndex index;
   kv::StatePool states;
+  EvictedHashes gone;
   int64_t lookup_tokens = 0;
   int64_t hit_tokens = 0;
   int64_t evictions = 0;
@@ -188,6 +221,7 @@ Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config) {
                                                      static_cast<int32_t>(num_blocks)));
     }
     impl->index = kv::PrefixIndex(static_cast<int32_t>(num_blocks), impl->block_size, impl->config.hash_mask);
+    impl->gone = EvictedHashes(2 * static_cast<size_t>(num_blocks));
     return std::shared_ptr<KvCache>(new KvCache(std::move(impl)));
   } catch (const std::bad_alloc&) {
     return out_of_memory("kv cache", "no memory for the index of {} blocks", num_blocks);
@@ -230,29 +264,31 @@ KvSequence KvCache::new_sequence(std::string salt) {
   return sequence;
 }
 
-int64_t KvCache::match_prefix(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens) {
+int64_t KvCache::match_prefix(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens,
+                              PrefixMiss* miss) {
+  PrefixMiss unasked;
+  PrefixMiss& why = miss != nullptr ? *miss : unasked;
+  why = PrefixMiss::kNone;
   if (sequence.cache_.get() != this || sequence.num_tokens_ != 0) return 0;
   const int64_t wanted = std::clamp<int64_t>(max_tokens, 0, static_cast<int64_t>(token_ids.size()));
   const std::lock_guard lock(impl_->mutex);
   impl_->lookup_tokens += wanted;
-  if (!impl_->config.prefix_index) return 0;
-
-  std::vector<int32_t> found;
-  Hash128 hash = kv::PrefixIndex::root_hash(impl_->config.identity, *sequence.salt_);
-  int32_t parent = -1;
-  for (int64_t start = 0; wanted - start >= impl_->block_size; start += impl_->block_size) {
-    const auto tokens = token_ids.subspan(static_cast<size_t>(start), static_cast<size_t>(impl_->block_size));
-    hash = impl_->index.child_hash(hash, tokens);
-    const int32_t block = impl_->index.find(hash, parent, tokens, *sequence.salt_);
-    if (block < 0) break;
-    found.push_back(block);
-    parent = block;
+  if (!impl_->config.prefix_index) {
+    why = PrefixMiss::kIndexOff;
+    return 0;
   }
+
+  std::vector<int32_t> found = impl_->find_prefix(token_ids.first(static_cast<size_t>(wanted)), *sequence.salt_, why);
   if (impl_->has_state()) {
-    found.resize(static_cast<size_t>(impl_->snapshot_before(found, static_cast<int64_t>(found.size()))));
+    const auto kept = static_cast<size_t>(impl_->snapshot_before(found, static_cast<int64_t>(found.size())));
+    if (kept < found.size()) why = PrefixMiss::kNoSnapshot;
+    found.resize(kept);
     if (!found.empty() && sequence.state_slot_ < 0) {
       sequence.state_slot_ = impl_->states.take(impl_->states.snapshot(found.back()));
-      if (sequence.state_slot_ < 0) return 0;
+      if (sequence.state_slot_ < 0) {
+        why = PrefixMiss::kNoSnapshot;
+        return 0;
+      }
     }
   }
   if (found.empty()) return 0;
@@ -266,6 +302,17 @@ int64_t KvCache::match_prefix(KvSequence& sequence, std::span<const int32_t> tok
   sequence.block_ids_ = std::move(found);
   impl_->hit_tokens += sequence.num_tokens_;
   return sequence.num_tokens_;
+}
+
+int64_t KvCache::peek_prefix(std::span<const int32_t> token_ids, int64_t max_tokens, const std::string& salt) const {
+  const std::lock_guard lock(impl_->mutex);
+  if (!impl_->config.prefix_index) return 0;
+  const int64_t wanted = std::clamp<int64_t>(max_tokens, 0, static_cast<int64_t>(token_ids.size()));
+  PrefixMiss why = PrefixMiss::kNone;
+  const auto found = impl_->find_prefix(token_ids.first(static_cast<size_t>(wanted)), salt, why);
+  auto blocks = static_cast<int64_t>(found.size());
+  if (impl_->has_state()) blocks = impl_->snapshot_before(found, blocks);
+  return blocks * impl_->block_size;
 }
 
 Status KvCache::reserve(KvSequence& sequence, int64_t num_tokens) {

@@ -48,6 +48,15 @@ struct KvCacheStats {
   int64_t num_snapshots = 0;
 };
 
+// Why match_prefix found no more.
+enum class PrefixMiss : int32_t {
+  kNone = 0,    // all that was asked for was found, but for less than a block
+  kUnseen,      // no sequence of this salt had these tokens here
+  kEvicted,     // one had, and its block gave way to others
+  kNoSnapshot,  // blocks are there, but no recurrent state
+  kIndexOff,
+};
+
 // Where a step is to leave a copy of a sequence's state.
 struct KvStateSnapshot {
   int64_t position = 0;    // after the row before this position
@@ -116,7 +125,12 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   // For an empty sequence: takes the longest run of full blocks whose tokens equal the front of token_ids
   // (compared token by token, not by hash alone), at most max_tokens. Returns the positions now stored: 0 for
   // a sequence that has some already, which is left alone.
-  int64_t match_prefix(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens);
+  int64_t match_prefix(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens,
+                       PrefixMiss* miss = nullptr);
+
+  // The positions that match_prefix would give a new sequence of that salt now, less what a missing snapshot takes off;
+  // nothing is held, counted or refreshed.
+  int64_t peek_prefix(std::span<const int32_t> token_ids, int64_t max_tokens, const std::string& salt) const;
 
   // Makes room for positions [sequence.num_tokens(), num_tokens): new blocks, and a private copy of a shared
   // or published last block that would be written. kResourceExhausted, and nothing changed, when the pool has

@@ -24,17 +24,26 @@ constexpr std::string_view state_name(SequenceState state) {
   return kNames[static_cast<int>(state)];
 }
 
-// Who goes first: the more important request, then the earlier one, then the lower sample.
+// Who of one tenant goes first: the lower rank, then the earlier request, then the lower sample.
 struct SequenceOrder {
-  int32_t priority = 0;  // higher first
+  int64_t rank = 0;
   uint64_t arrival = 0;  // unique per request, rising
   uint32_t index = 0;    // of the sample
 
   friend bool operator<(const SequenceOrder& a, const SequenceOrder& b) {
-    return std::tie(b.priority, a.arrival, a.index) < std::tie(a.priority, b.arrival, b.index);
+    return std::tie(a.rank, a.arrival, a.index) < std::tie(b.rank, b.arrival, b.index);
   }
   bool operator==(const SequenceOrder&) const = default;
 };
+
+// The rank of a request of that priority (higher first). With aging, a request gains one priority for every aging_us that
+// it waits: what two requests gain from now on is the same, so their order never changes and is that of the times at which
+// both would have come with priority 0. Without (0), it is the priority's.
+constexpr int64_t rank_of(int32_t priority, int64_t submitted_us, int64_t aging_us) {
+  return aging_us > 0 ? submitted_us - priority * aging_us : -int64_t{priority};
+}
+
+struct Tenant;
 
 // Used by the stepping thread alone. Tokens are the truth: a sequence that loses its cached values computes the same
 // ones again.
@@ -42,6 +51,7 @@ struct Sequence {
   static constexpr int64_t kNoRow = std::numeric_limits<int64_t>::max();
 
   SequenceOrder order;
+  Tenant* tenant = nullptr;  // its request's, which keeps it alive
   SequenceState state = SequenceState::kWaiting;
   std::vector<int32_t> token_ids;  // prompt, then output
   int64_t prompt_size = 0;
@@ -50,6 +60,8 @@ struct Sequence {
   int32_t slots = 1;
   // First position whose logits are wanted besides the last one's (prompt logprobs still to be computed).
   int64_t first_logits_row = kNoRow;
+  int64_t num_charged = 0;    // leading positions that the tenant was charged for, or found in the cache
+  int32_t num_overtakes = 0;  // later requests of the tenant that were admitted before it
 
   int64_t size() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t num_computed() const { return kv.num_tokens(); }

@@ -1,6 +1,7 @@
 #include "schedule/step_plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace headrace::schedule {
 
@@ -25,6 +26,7 @@ StepGrant StepBudget::offer(const StepDemand& demand) const {
   // Rows after the silent ones each hold a row of logits; the last pending one always does.
   const int64_t silent = std::min(demand.num_silent, demand.num_pending - 1);
   rows = std::min(rows, silent + std::max<int64_t>(logits_left, 0));
+  if (!demand.decoding()) rows = prompt_rows(demand.first_row, rows);
   if (rows < 1) return grant;
   rows = without_cut(demand, rows);
   grant.num_rows = rows;
@@ -38,6 +40,9 @@ StepGrant StepBudget::take(const StepDemand& demand) {
     rows_ += grant.num_rows;
     seqs_ += demand.slots;
     logits_rows_ += grant.num_logits_rows;
+    const StepWork work = StepWork::of(demand.first_row, grant.num_rows);
+    work_ += work;
+    if (!demand.decoding()) prompt_work_ += work;
   }
   return grant;
 }
@@ -47,16 +52,21 @@ void StepBudget::refund(const StepGrant& grant, const StepDemand& demand) {
   rows_ -= grant.num_rows;
   seqs_ -= demand.slots;
   logits_rows_ -= grant.num_logits_rows;
+  const StepWork work = StepWork::of(demand.first_row, grant.num_rows);
+  work_ -= work;
+  if (!demand.decoding()) prompt_work_ -= work;
 }
 
-std::vector<StepGrant> plan_running(StepBudget& budget, std::span<const StepDemand> demands) {
-  std::vector<StepGrant> grants(demands.size());
-  for (const bool decoding : {true, false}) {
-    for (size_t i = 0; i < demands.size(); ++i) {
-      if (demands[i].decoding() == decoding) grants[i] = budget.take(demands[i]);
-    }
-  }
-  return grants;
+void StepBudget::limit_prompts(double ns, int64_t min_rows) {
+  prompt_limit_ns_ = ns;
+  min_prompt_rows_ = std::max<int64_t>(min_rows, 1);
+}
+
+int64_t StepBudget::prompt_rows(int64_t first_row, int64_t rows) const {
+  if (cost_ == nullptr || std::isinf(prompt_limit_ns_)) return rows;
+  const int64_t in_time = cost_->rows_within(first_row, rows, prompt_limit_ns_ - cost_->added_ns(prompt_work_));
+  const int64_t owed = min_prompt_rows_ - static_cast<int64_t>(prompt_work_.rows);
+  return std::min(rows, std::max(in_time, owed));
 }
 
 }  // namespace headrace::schedule

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
-#include <vector>
+
+#include "schedule/cost_model.h"
 
 namespace headrace::schedule {
 
@@ -41,7 +43,12 @@ struct StepGrant {
 // Hands the budget out, one demand after the other.
 class StepBudget {
  public:
-  explicit StepBudget(const StepLimits& limits) : limits_(limits) {}
+  // cost: outlives the budget; null where nothing limits time.
+  explicit StepBudget(const StepLimits& limits, const CostModel* cost = nullptr) : limits_(limits), cost_(cost) {}
+
+  // Prompts that are taken from here on add no more than ns to the step, but for min_rows rows (at least 1) that they get
+  // however long those take: otherwise they might never end.
+  void limit_prompts(double ns, int64_t min_rows);
 
   // The rows this demand would get now, without taking them.
   StepGrant offer(const StepDemand& demand) const;
@@ -51,16 +58,23 @@ class StepBudget {
 
   int64_t rows_left() const { return limits_.max_num_batched_tokens - rows_; }
   int64_t seqs_left() const { return limits_.max_num_seqs - seqs_; }
+  // Whether not even a prompt's first row would be granted.
+  bool full() const { return rows_left() < 1 || prompt_rows(0, 1) < 1; }
+  // All that was taken.
+  const StepWork& work() const { return work_; }
 
  private:
+  // Of up to `rows` rows of a prompt from first_row on, those that time allows.
+  int64_t prompt_rows(int64_t first_row, int64_t rows) const;
+
   StepLimits limits_;
+  const CostModel* cost_;
+  double prompt_limit_ns_ = std::numeric_limits<double>::infinity();
+  int64_t min_prompt_rows_ = 1;
+  StepWork work_, prompt_work_;
   int64_t rows_ = 0;
   int64_t seqs_ = 0;
   int64_t logits_rows_ = 0;
 };
-
-// Grants for running sequences, given most important first; grants[i] answers demands[i]. Decode rows go first, so that
-// a long prompt takes only what they leave and delays them by one bounded step; prompts then share the rest in order.
-std::vector<StepGrant> plan_running(StepBudget& budget, std::span<const StepDemand> demands);
 
 }  // namespace headrace::schedule

@@ -106,7 +106,18 @@ TEST_CASE("every function refuses NULL handles by name") {
   check_refused("scheduler", [](E e) { return headrace_scheduler_cancel(nullptr, 0, e); });
   check_refused("scheduler", [](E e) { return headrace_scheduler_step(nullptr, nullptr, e); });
   check_refused("scheduler", [](E e) { return headrace_scheduler_get_stats(nullptr, nullptr, e); });
+  check_refused("session", [](E e) { return headrace_session_set_pinned(nullptr, 1, e); });
+  check_refused("request", [](E e) { return headrace_request_set_tenant(nullptr, nullptr, 0, e); });
+  check_refused("scheduler", [](E e) { return headrace_scheduler_set_tenant(nullptr, nullptr, 0, nullptr, e); });
+  check_refused("scheduler", [](E e) { return headrace_scheduler_get_metrics(nullptr, nullptr, e); });
+  check_refused("scheduler", [](E e) { return headrace_scheduler_get_latency(nullptr, 1, nullptr, e); });
+  check_refused("scheduler", [](E e) { return headrace_scheduler_get_tenants(nullptr, nullptr, 0, nullptr, e); });
+  check_refused("scheduler",
+                [](E e) { return headrace_scheduler_get_tenant_metrics(nullptr, nullptr, 0, nullptr, e); });
+  check_refused("scheduler",
+                [](E e) { return headrace_scheduler_get_tenant_latency(nullptr, nullptr, 0, 1, nullptr, e); });
   check_refused("scheduler", [](E e) { return headrace_event_next(nullptr, nullptr, e); });
+  check_refused("scheduler", [](E e) { return headrace_event_next_of(nullptr, 1, nullptr, e); });
   check_refused("event", [](E e) { return headrace_event_get_top_logprobs(nullptr, 0, nullptr, nullptr, nullptr, e); });
   check_refused("event", [](E e) { return headrace_event_get_usage(nullptr, nullptr, e); });
 }
@@ -192,7 +203,14 @@ TEST_CASE("good handles with NULL outputs or inputs are refused by the argument'
   check_refused("request_id", [&](E e) { return headrace_scheduler_submit(handle, request.get(), nullptr, e); });
   check_refused("has_work", [&](E e) { return headrace_scheduler_step(handle, nullptr, e); });
   check_refused("stats", [&](E e) { return headrace_scheduler_get_stats(handle, nullptr, e); });
+  check_refused("metrics", [&](E e) { return headrace_scheduler_get_metrics(handle, nullptr, e); });
+  check_refused("latency", [&](E e) { return headrace_scheduler_get_latency(handle, 1, nullptr, e); });
+  check_refused("limits", [&](E e) { return headrace_scheduler_set_tenant(handle, nullptr, 0, nullptr, e); });
+  check_refused("tenant", [&](E e) { return headrace_scheduler_set_tenant(handle, nullptr, 1, nullptr, e); });
+  check_refused("tenant", [&](E e) { return headrace_request_set_tenant(request.get(), nullptr, 1, e); });
+  check_refused("needed", [&](E e) { return headrace_scheduler_get_tenants(handle, nullptr, 0, nullptr, e); });
   check_refused("event", [&](E e) { return headrace_event_next(handle, nullptr, e); });
+  check_refused("event", [&](E e) { return headrace_event_next_of(handle, 1, nullptr, e); });
   headrace_scheduler_destroy(handle);
 }
 
@@ -258,6 +276,11 @@ TEST_CASE("getters, inits and destroyers take NULL") {
   headrace_sampling_init(nullptr);
   headrace_kv_cache_stats_init(nullptr);
   headrace_scheduler_stats_init(nullptr);
+  headrace_scheduler_metrics_init(nullptr);
+  headrace_latency_init(nullptr);
+  headrace_tenant_limits_init(nullptr);
+  headrace_tenant_metrics_init(nullptr);
+  CHECK(std::string(headrace_event_get_reuse_miss(nullptr)).empty());
   headrace_usage_init(nullptr);
   headrace_error_destroy(nullptr);
   headrace_options_destroy(nullptr);

@@ -6,6 +6,7 @@
 #include "schedule/invariants.h"
 #include "schedule/request_queue.h"
 #include "schedule/step_plan.h"
+#include "schedule/tenant.h"
 
 using namespace headrace::schedule;
 
@@ -13,6 +14,17 @@ namespace {
 
 StepDemand prompt(int64_t rows, int32_t slots = 1) { return {rows, rows - 1, slots}; }
 StepDemand decode() { return {1, 0, 1}; }
+
+// As a step plans: decoding sequences first, then prompts in order.
+std::vector<StepGrant> plan_running(StepBudget& budget, const std::vector<StepDemand>& demands) {
+  std::vector<StepGrant> grants(demands.size());
+  for (const bool decoding : {true, false}) {
+    for (size_t i = 0; i < demands.size(); ++i) {
+      if (demands[i].decoding() == decoding) grants[i] = budget.take(demands[i]);
+    }
+  }
+  return grants;
+}
 
 }  // namespace
 
@@ -123,20 +135,71 @@ TEST_CASE("no plan exceeds its limits and none starves the first demand") {
   }
 }
 
-TEST_CASE("the queue is ordered by priority, arrival and sample") {
+TEST_CASE("the queue is ordered by rank, arrival and sample, each tenant's apart") {
+  Tenant a("a"), b("b");
   std::vector<Sequence> sequences(4);
   sequences[0].order = {0, 1, 0};
   sequences[1].order = {0, 2, 1};
-  sequences[2].order = {5, 9, 0};
+  sequences[2].order = {-5, 9, 0};
   sequences[3].order = {0, 2, 0};
+  for (size_t i = 0; i < 4; ++i) sequences[i].tenant = i == 1 ? &b : &a;
   RequestQueue queue;
-  for (Sequence& s : sequences) queue.push(&s);
-  std::vector<Sequence*> order(queue.begin(), queue.end());
-  CHECK(order == std::vector<Sequence*>{&sequences[2], &sequences[0], &sequences[3], &sequences[1]});
+  for (Sequence& s : sequences) CHECK(queue.push(&s));
+  CHECK_FALSE(queue.push(&sequences[0]));
+  CHECK(queue.size() == 4);
+  const auto listed = [](const RequestQueue::Line& line) { return std::vector<Sequence*>(line.begin(), line.end()); };
+  CHECK(listed(queue.all()) == std::vector<Sequence*>{&sequences[2], &sequences[0], &sequences[3], &sequences[1]});
+  CHECK(listed(*queue.line(&a)) == std::vector<Sequence*>{&sequences[2], &sequences[0], &sequences[3]});
+  CHECK(listed(*queue.line(&b)) == std::vector<Sequence*>{&sequences[1]});
+  CHECK(queue.remove(&sequences[1]));
+  CHECK(queue.line(&b) == nullptr);
   CHECK(queue.remove(&sequences[2]));
   CHECK_FALSE(queue.remove(&sequences[2]));
-  CHECK(queue.front() == &sequences[0]);
-  CHECK(queue.back() == &sequences[1]);
+  CHECK(listed(queue.all()) == std::vector<Sequence*>{&sequences[0], &sequences[3]});
+  queue.clear();
+  CHECK(queue.empty());
+  CHECK(queue.line(&a) == nullptr);
+}
+
+TEST_CASE("waiting is worth priorities, and the order of two never changes while they wait") {
+  // Priority 1 that came 9 seconds later goes first, 11 seconds later not.
+  CHECK(rank_of(1, 9'000'000, 10'000'000) < rank_of(0, 0, 10'000'000));
+  CHECK(rank_of(1, 11'000'000, 10'000'000) > rank_of(0, 0, 10'000'000));
+  CHECK(rank_of(1, 1'000'000'000, 0) < rank_of(0, 0, 0));
+  CHECK(rank_of(5, 7, 0) == rank_of(5, 8, 0));
+}
+
+TEST_CASE("prompts beside decoding sequences are cut by time, but for their least rows") {
+  // A step of 8 ms, 1 ms a row, 1 us a pair.
+  const CostModel cost({8e6, 1e6, 1e3});
+  const auto ask = [&](int64_t first_row, double ns, int64_t min_rows) {
+    StepBudget budget({.max_num_batched_tokens = 512, .max_num_seqs = 8, .max_logits_rows = 100}, &cost);
+    budget.take(decode());
+    budget.limit_prompts(ns, min_rows);
+    StepDemand demand = prompt(1000);
+    demand.first_row = first_row;
+    const int64_t rows = budget.take(demand).num_rows;
+    // What is left is not worth a row, and is the same again after a refund.
+    StepDemand second = prompt(1000);
+    second.first_row = first_row;
+    CHECK(budget.take(second).num_rows == 0);
+    return rows;
+  };
+  CHECK(ask(0, 100e6, 1) == 95);     // 95 rows and 4560 pairs
+  CHECK(ask(1000, 100e6, 1) == 49);  // half of it is attention
+  CHECK(ask(16000, 100e6, 1) == 5);
+  CHECK(ask(16000, 100e6, 16) == 16);
+  CHECK(ask(0, -5.0, 8) == 8);
+  StepBudget budget({.max_num_batched_tokens = 512, .max_num_seqs = 8, .max_logits_rows = 100}, &cost);
+  budget.limit_prompts(10e6, 1);
+  CHECK_FALSE(budget.full());
+  const StepDemand demand = prompt(100);
+  const StepGrant grant = budget.take(demand);
+  CHECK(budget.full());
+  budget.refund(grant, demand);
+  CHECK_FALSE(budget.full());
+  CHECK(budget.work().rows == 0.0);
+  CHECK(budget.take(decode()).num_rows == 1);  // decoding ones are not held to it
 }
 
 TEST_CASE("the validator sees each broken law") {

@@ -68,6 +68,10 @@ class ToyExecutor : public StepExecutor {
     max_rows = std::max(max_rows, batch.num_tokens());
     max_logits_rows = std::max(max_logits_rows, static_cast<int64_t>(batch.logits_rows.size()));
     rows_of_runs.push_back(batch.num_tokens());
+    if (cost) {
+      ns_of_runs.push_back(cost(batch));
+      now_ns += ns_of_runs.back();
+    }
     if (fail_runs.load() > 0) {
       --fail_runs;
       return internal_error("toy", "told to fail");
@@ -94,7 +98,13 @@ class ToyExecutor : public StepExecutor {
     return wanted == batch.logits_rows.size() ? Status() : internal_error("toy", "rows are not ascending");
   }
 
+  int64_t clock_ns() const override { return now_ns.load(); }
+
   uint64_t identity = 1;
+  // What a pass takes on a clock of its own, which stands still otherwise; null: nothing.
+  std::function<int64_t(const Batch&)> cost;
+  std::atomic<int64_t> now_ns{1};
+  std::vector<int64_t> ns_of_runs;
   std::atomic<int> fail_runs{0};
   int64_t num_runs = 0;
   int64_t max_rows = 0;
@@ -205,6 +215,7 @@ struct Toy {
     made->end_of_generation_ids = {kEos};
     model = std::move(made);
     options.kv_max_tokens = 4096;
+    options.schedule_mode = ScheduleMode::kThroughput;  // rows alone bound a step
   }
 
   std::shared_ptr<KvCache> cache() const {

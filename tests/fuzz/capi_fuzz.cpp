@@ -149,7 +149,8 @@ void call(Input& in, World& world) {
     case 14: headrace_request_set_priority(world.requests.get(in), in.small(), error); return;
     case 15: {
       const std::string salt = in.text();
-      headrace_request_set_cache_salt(world.requests.get(in), salt.data(), salt.size(), error);
+      const auto set = salt.size() % 2 == 0 ? headrace_request_set_cache_salt : headrace_request_set_tenant;
+      set(world.requests.get(in), salt.data(), salt.size(), error);
       return;
     }
     case 16:

@@ -308,6 +308,22 @@ void read_stats(Input& in, World& world) {
   headrace_kv_cache_get_stats(world.caches.get(in), &cache, error);
   Error scheduler_error;
   headrace_scheduler_get_stats(world.schedulers.get(in), &scheduler, scheduler_error);
+  headrace_scheduler_metrics metrics;
+  headrace_scheduler_metrics_init(&metrics);
+  Error metrics_error;
+  headrace_scheduler_get_metrics(world.schedulers.get(in), &metrics, metrics_error);
+  headrace_tenant_limits limits;
+  headrace_tenant_limits_init(&limits);
+  limits.weight = in.small();
+  limits.max_num_seqs = in.small();
+  limits.max_queue = in.small();
+  const std::string tenant = in.text();
+  Error limits_error;
+  headrace_scheduler_set_tenant(world.schedulers.get(in), tenant.data(), tenant.size(), &limits, limits_error);
+  headrace_latency latency;
+  headrace_latency_init(&latency);
+  Error latency_error;
+  headrace_scheduler_get_latency(world.schedulers.get(in), in.byte() % 6, &latency, latency_error);
 }
 
 }  // namespace capi_fuzz

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <headrace/headrace.h>
+#include <headrace/headrace_experimental.h>
 
 namespace capi_fuzz {
 

@@ -127,6 +127,23 @@ class Logprobs(WithModel):
         self.assertEqual((alone.logprobs, alone.top_logprobs), (output.logprobs, [[]] * 12))
 
 
+class Tenants(WithModel):
+    def test_metrics_and_tenants(self):
+        scheduler = headrace.Scheduler(self.model)
+        scheduler.set_tenant("b", weight=2.0, max_queue=3)
+        scheduler.generate("hello", max_tokens=5, ignore_eos=True, tenant="a")
+        output = scheduler.generate("hello", max_tokens=5, ignore_eos=True, tenant="b")
+        self.assertEqual(output.usage["reuse_miss"], "short")
+        self.assertEqual(scheduler.metrics["finished_requests"], 2)
+        self.assertEqual(scheduler.metrics["inter_token"]["count"], 8)
+        self.assertEqual(sorted(scheduler.tenants), ["a", "b"])
+        self.assertEqual(scheduler.tenants["b"]["weight"], 2.0)
+        self.assertEqual(scheduler.tenants["a"]["output_tokens"], 5)
+        with self.assertRaises(headrace.Error) as raised:
+            scheduler.set_tenant("c", weight=0.0)
+        self.assertEqual(raised.exception.place, "weight")
+
+
 class Streams(WithModel):
     def test_pieces_are_the_text(self):
         whole = self.scheduler.generate("hello", max_tokens=24, ignore_eos=True)

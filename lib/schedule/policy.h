@@ -1,0 +1,21 @@
+// What a scheduler weighs latency against throughput by: every constant behind its decisions.
+#pragma once
+
+#include <cstdint>
+
+namespace headrace::schedule {
+
+struct SchedulePolicy {
+  // Prompts may make a step so many times as long as its decoding sequences alone; 0: as long as its rows take.
+  double max_gap_ratio = 2.0;
+  double max_gap_ns = 0.0;        // a step with decoding sequences takes no longer, instead of the ratio; 0: the ratio
+  int64_t min_prompt_rows = 8;    // a step's, however long they take
+  double output_weight = 2.0;     // an output token's service, in prompt tokens
+  int64_t aging_us = 10'000'000;  // waiting that is worth a priority; 0: none is
+  // The first requests of a tenant's line, of which the one with the longest cached prefix goes first; 1: none overtakes.
+  int32_t prefix_window = 8;
+  int32_t max_overtakes = 8;  // of one request
+  int64_t max_events = 4096;  // of one request that nobody has taken: beyond that it waits; 0: no limit
+};
+
+}  // namespace headrace::schedule

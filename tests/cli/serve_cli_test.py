@@ -1,0 +1,65 @@
+"""`headrace bench --serve`, and the example of 32 sessions, on a tiny model with text."""
+
+import json
+import os
+import subprocess
+import tempfile
+
+import tiny_text_model
+from headrace_command import CommandTest, run
+
+
+class Serve(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        cls.model = os.path.join(cls.folder, "model")
+        os.mkdir(cls.model)
+        tiny_text_model.write(cls.model)
+
+    def trace(self, *lines):
+        path = os.path.join(self.folder, "trace.jsonl")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+        return path
+
+    def test_a_file_is_replayed_turn_by_turn(self):
+        path = self.trace(
+            {"conversation": "a", "class": "chat", "tenant": "x", "shared": "s", "shared_tokens": 32, "prompt_tokens": 8,
+             "output_tokens": 5},
+            {"conversation": "a", "class": "chat", "tenant": "x", "prompt_tokens": 4, "output_tokens": 3},
+            "",
+            {"class": "other", "tenant": "y", "arrival": 0.05, "prompt_tokens": 20, "output_tokens": 1})
+        out = json.loads(run("bench", "-m", self.model, "--serve", path, "--json").stdout)
+        self.assertEqual([(row["name"], row["requests"], row["output_tokens"]) for row in out["classes"]],
+                         [("chat", 2, 8), ("other", 1, 1)])
+        self.assertEqual([(row["name"], row["prompt_tokens"]) for row in out["tenants"]], [("x", 40 + 49), ("y", 20)])
+        self.assertEqual(out["total"]["cached_tokens"], 32)  # two blocks of the first prompt
+        self.assertGreaterEqual(out["seconds"], 0.05)
+        self.assertGreater(out["total"]["first_token_ms"]["p50"], 0)
+        table = run("bench", "-m", self.model, "--serve", path).stdout
+        self.assertIn("tenant  x", table)
+        self.assertIn("prefix", table)
+
+    def test_what_is_wrong_with_a_file_is_told_by_its_line(self):
+        def fails(line, says):
+            self.assert_fails("bench", "-m", self.model, "--serve", self.trace({"prompt_tokens": 1}, line), says=says)
+
+        fails("[1]", "line 2")
+        fails({"prompt_tokens": 0}, ["line 2", "prompt_tokens"])
+        fails({"prompt_tokens": "x"}, ["line 2", "prompt_tokens"])
+        fails({"tenant": 5}, ["line 2", "tenant"])
+        fails({"promt_tokens": 5}, ["line 2", "promt_tokens", "not known"])
+        self.assert_fails("bench", "-m", self.model, "--serve", "/none", says="/none")
+        self.assert_wrong_usage("bench", "-m", self.model, "--serve", "chat", "--batch", "2", says="--batch")
+
+    def test_the_example_of_32_sessions(self):
+        result = subprocess.run([os.environ["HEADRACE_BATCH"], self.model], capture_output=True, text=True, timeout=120)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        lines = result.stdout.splitlines()
+        self.assertGreaterEqual(sum(1 for line in lines if " tokens): " in line), 64)
+        self.assertIn("64 requests in ", result.stdout)
+        self.assertRegex(result.stdout, r"[1-9]\d* of \d+ prompt tokens were cached")
+        self.assertIn("even: ", result.stdout)

@@ -1,0 +1,288 @@
+// Laws of who waits for whom: the gap that prompts may cause, and the service that tenants share. Steps are counted, or timed on
+// the toy's own clock.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/toy_engine.h"
+
+using namespace headrace;
+using namespace headrace::engine;
+using namespace headrace::engine::toy;
+
+namespace {
+
+RequestParams of_tenant(const std::string& tenant, std::vector<int32_t> prompt, int64_t max_tokens) {
+  RequestParams params = request(std::move(prompt), max_tokens);
+  params.tenant = tenant;
+  return params;
+}
+
+// Cheap, so that long prompts are too.
+void last_token_logits(std::span<const int32_t> context, std::span<float> logits) {
+  endless_logits(context.last(1), logits);
+}
+
+// A step, a row of linear layers and a pair of positions in nanoseconds.
+std::function<int64_t(const Batch&)> machine(double step_ns, double row_ns, double pair_ns) {
+  return [=](const Batch& batch) {
+    double ns = step_ns + row_ns * static_cast<double>(batch.num_tokens());
+    for (size_t row = 0; row < batch.token_ids.size(); ++row) ns += pair_ns * (batch.positions[row] + 1.0);
+    return static_cast<int64_t>(ns);
+  };
+}
+
+int64_t quantile(std::vector<int64_t> values, double q) {
+  REQUIRE_FALSE(values.empty());
+  std::sort(values.begin(), values.end());
+  return values[std::min(values.size() - 1, static_cast<size_t>(q * static_cast<double>(values.size())))];
+}
+
+// Steps from submit to the first token, one request after the other.
+std::vector<int64_t> steps_to_first_token(Scheduler& scheduler, const std::string& tenant, int count,
+                                          size_t prompt_size, int64_t max_tokens, uint64_t seed,
+                                          const std::function<void()>& before_step = {}) {
+  std::vector<int64_t> out;
+  std::map<uint64_t, Outcome> results;
+  for (int i = 0; i < count; ++i) {
+    const uint64_t id =
+        submit(scheduler, of_tenant(tenant, prompt_of(prompt_size, seed + static_cast<uint64_t>(i)), max_tokens));
+    int64_t steps = 0;
+    for (bool first = true; results[id].num_last == 0;) {
+      if (before_step) before_step();
+      step(scheduler);
+      drain(scheduler, results);
+      ++steps;
+      if (first && !results[id].all.empty()) {
+        out.push_back(steps);
+        first = false;
+      }
+      REQUIRE(steps < 20000);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a prompt of 16k tokens among 7 decoders stretches the gap between their tokens to 2.5 times at most") {
+  // Attention to 16k positions outweighs a row's linear layers on the first; the second reads weights slowly; on the third
+  // rows are cheap beside a step.
+  const std::function<int64_t(const Batch&)> machines[] = {machine(30e6, 2e6, 200.0), machine(90e6, 6e6, 900.0),
+                                                           machine(40e6, 0.2e6, 20.0)};
+  for (const auto& cost : machines) {
+    Toy toy(last_token_logits);
+    toy.options.kv_max_tokens = 100000;
+    toy.options.schedule_mode = ScheduleMode::kBalanced;
+    toy.executor->cost = cost;
+    auto scheduler = toy.scheduler();
+    for (uint64_t i = 0; i < 7; ++i) submit(*scheduler, request(prompt_of(100, i), 0));
+    for (int i = 0; i < 20; ++i) REQUIRE(scheduler->step().ok());
+    const int64_t alone = toy.executor->ns_of_runs.back();
+    toy.executor->ns_of_runs.clear();
+    const uint64_t large = submit(*scheduler, request(prompt_of(16000, 99), 1));
+    std::map<uint64_t, Outcome> results;
+    while (results[large].num_last == 0) {
+      REQUIRE(scheduler->step().ok());
+      drain(*scheduler, results);
+      REQUIRE(toy.executor->ns_of_runs.size() < 10000);
+    }
+    const auto& gaps = toy.executor->ns_of_runs;
+    const double p99 = static_cast<double>(quantile(gaps, 0.99)) / static_cast<double>(alone);
+    INFO(gaps.size() << " steps, p99 " << p99 << " of the gap alone");
+    CHECK(p99 <= 2.5);
+    // The time that was asked for is used: prompts get nearly as much as decoding.
+    const double mean = static_cast<double>(std::accumulate(gaps.begin(), gaps.end(), int64_t{0})) /
+                        static_cast<double>(gaps.size()) / static_cast<double>(alone);
+    CHECK(mean >= 1.6);
+    CHECK(scheduler->report().metrics.inter_token.count() > 0);
+  }
+}
+
+TEST_CASE("modes and limits of the gap bound it as they say, and change no output") {
+  std::vector<std::vector<int32_t>> outputs;
+  std::vector<double> longest;
+  const auto run = [&](auto change) {
+    Toy toy(endless_logits);
+    toy.executor->cost = machine(30e6, 2e6, 200.0);
+    change(toy.options);
+    auto scheduler = toy.scheduler();
+    const uint64_t first = submit(*scheduler, request(prompt_of(50, 1), 60));
+    step(*scheduler);
+    step(*scheduler);
+    const uint64_t second = submit(*scheduler, request(prompt_of(1200, 2), 20));
+    toy.executor->ns_of_runs.clear();
+    for (int i = 0; i < 10; ++i) step(*scheduler);
+    longest.push_back(static_cast<double>(quantile(toy.executor->ns_of_runs, 1.0)) * 1e-6);
+    auto results = run_all(*scheduler);
+    CHECK(results[first].only().reason == FinishReason::kLength);
+    outputs.push_back(results[second].only().tokens);
+  };
+  run([](EngineOptions& o) { o.schedule_mode = ScheduleMode::kLatency; });
+  run([](EngineOptions& o) { o.schedule_mode = ScheduleMode::kBalanced; });
+  run([](EngineOptions& o) { o.schedule_mode = ScheduleMode::kThroughput; });
+  run([](EngineOptions& o) { o.schedule_mode = ScheduleMode::kBalanced, o.max_gap_percent = 400; });
+  run([](EngineOptions& o) { o.schedule_mode = ScheduleMode::kBalanced, o.max_gap_ms = 50; });
+  CHECK(longest[0] <= 32.0 * 1.5 * 1.1);
+  CHECK(longest[1] <= 32.0 * 2.0 * 1.1);
+  CHECK(longest[2] > 500.0);
+  CHECK(longest[3] <= 32.0 * 4.0 * 1.1);
+  CHECK(longest[3] > 32.0 * 2.5);
+  CHECK(longest[4] <= 50.0 * 1.1);
+  for (const auto& output : outputs) CHECK(output == greedy(endless_logits, prompt_of(1200, 2), 20));
+}
+
+TEST_CASE("a tenant with one request at a time beside one with 200 waits at most twice as long as alone, and a step") {
+  struct Shape {
+    size_t prompt, other_prompt;
+    int64_t other_tokens;
+    int32_t max_num_seqs;
+  };
+  for (const Shape shape : {Shape{200, 200, 40, 64}, Shape{100, 1500, 30, 16}, Shape{1500, 300, 40, 32},
+                            Shape{40, 40, 300, 8}, Shape{1500, 1500, 20, 64}}) {
+    INFO("prompts " << shape.prompt << " and " << shape.other_prompt << ", " << shape.max_num_seqs << " sequences");
+    Toy toy(last_token_logits);
+    toy.options.kv_max_tokens = 200000;
+    toy.options.max_num_seqs = shape.max_num_seqs;
+    auto quiet = toy.scheduler();
+    const auto alone = steps_to_first_token(*quiet, "small", 20, shape.prompt, 8, 1000);
+    auto busy = toy.scheduler();
+    uint64_t submitted = 0;
+    const auto fill = [&] {
+      for (; busy->tenants().empty() || submitted < 200 + busy->tenant("large")->metrics.finished_requests;
+           ++submitted) {
+        submit(*busy, of_tenant("large", prompt_of(shape.other_prompt, 5000 + submitted), shape.other_tokens));
+      }
+    };
+    for (int i = 0; i < 10; ++i) {
+      fill();
+      step(*busy);
+    }
+    const auto beside = steps_to_first_token(*busy, "small", 20, shape.prompt, 8, 1000, fill);
+    CHECK(quantile(beside, 0.95) <= 2 * quantile(alone, 0.95) + 1);
+  }
+}
+
+TEST_CASE("tenants that keep waiting are served by their weights") {
+  Toy toy(last_token_logits);
+  toy.options.kv_max_tokens = 100000;
+  toy.options.max_num_seqs = 8;
+  toy.options.max_num_batched_tokens = 64;
+  auto scheduler = toy.scheduler();
+  schedule::TenantLimits heavy;
+  heavy.weight = 3.0;
+  REQUIRE(scheduler->set_tenant("heavy", heavy).ok());
+  for (uint64_t i = 0; i < 400; ++i) {
+    submit(*scheduler, of_tenant("light", prompt_of(60 + i % 40, i), 10));
+    submit(*scheduler, of_tenant("heavy", prompt_of(60 + i % 40, 1000 + i), 10));
+  }
+  for (int i = 0; i < 150; ++i) step(*scheduler);
+  const double light_service = scheduler->tenant("light")->metrics.service;
+  const double heavy_service = scheduler->tenant("heavy")->metrics.service;
+  INFO(heavy_service << " and " << light_service);
+  REQUIRE(scheduler->tenant("heavy")->metrics.num_waiting > 0);
+  CHECK(heavy_service / light_service > 2.6);
+  CHECK(heavy_service / light_service < 3.4);
+}
+
+TEST_CASE("a tenant that rested saved nothing up") {
+  Toy toy(last_token_logits);
+  toy.options.kv_max_tokens = 100000;
+  toy.options.max_num_batched_tokens = 64;
+  toy.options.max_num_seqs = 8;
+  auto scheduler = toy.scheduler();
+  for (uint64_t i = 0; i < 300; ++i) submit(*scheduler, of_tenant("a", prompt_of(64, i), 4));
+  for (int i = 0; i < 100; ++i) step(*scheduler);
+  const double before = scheduler->tenant("a")->metrics.service;
+  for (uint64_t i = 0; i < 300; ++i) submit(*scheduler, of_tenant("b", prompt_of(64, 1000 + i), 4));
+  for (int i = 0; i < 100; ++i) step(*scheduler);
+  const double a = scheduler->tenant("a")->metrics.service - before, b = scheduler->tenant("b")->metrics.service;
+  INFO(a << " and " << b);
+  CHECK(a / b > 0.8);
+  CHECK(a / b < 1.25);
+}
+
+TEST_CASE("what a tenant finds cached is not counted as service, nor what is computed again") {
+  Toy toy(last_token_logits);
+  auto scheduler = toy.scheduler();
+  run_one(*scheduler, of_tenant("a", prompt_of(100, 1), 1));
+  CHECK(scheduler->tenant("a")->metrics.service == 100.0 + 2.0);
+  run_one(*scheduler, of_tenant("a", prompt_of(100, 1), 1));
+  CHECK(scheduler->tenant("a")->metrics.service == 102.0 + 4.0 + 2.0);  // 96 of 100 were there
+
+  toy.options.kv_max_tokens = 192;
+  toy.options.kv_prefix_index = false;
+  scheduler = toy.scheduler();
+  for (uint64_t i = 0; i < 6; ++i) submit(*scheduler, of_tenant("a", prompt_of(60, i), 80));
+  run_all(*scheduler);
+  REQUIRE(scheduler->stats().preemptions > 0);
+  CHECK(scheduler->tenant("a")->metrics.service == 6 * (60.0 + 2.0 * 80.0));
+}
+
+TEST_CASE("a tenant's rate and its sequences at once are held to its limits") {
+  Toy toy(last_token_logits);
+  toy.executor->cost = machine(10e6, 0.0, 0.0);  // 100 steps a second
+  auto scheduler = toy.scheduler();
+  schedule::TenantLimits slow;
+  slow.tokens_per_second = 1000.0;
+  REQUIRE(scheduler->set_tenant("slow", slow).ok());
+  schedule::TenantLimits narrow;
+  narrow.max_num_seqs = 2;
+  REQUIRE(scheduler->set_tenant("narrow", narrow).ok());
+  for (uint64_t i = 0; i < 40; ++i) {
+    submit(*scheduler, of_tenant("slow", prompt_of(100, i), 1));
+    submit(*scheduler, of_tenant("narrow", prompt_of(100, 100 + i), 10));
+  }
+  bool waits = true;
+  while (waits) {
+    step(*scheduler);
+    const TenantReport report = *scheduler->tenant("narrow");
+    CHECK(report.metrics.num_running <= 2);
+    waits = report.metrics.num_waiting + report.metrics.num_running > 0;
+  }
+  // A second's worth at first, then by the clock, and the last request may begin with an allowance above 0.
+  const double seconds = static_cast<double>(toy.executor->now_ns.load()) * 1e-9;
+  CHECK(scheduler->tenant("slow")->metrics.service <= 1000.0 * (1.0 + seconds) + 102.0);
+  // Where nothing else runs, time alone lets it go on.
+  for (int i = 0; i < 100000 && scheduler->tenant("slow")->metrics.finished_requests < 40; ++i) {
+    toy.executor->now_ns += 5'000'000;
+    step(*scheduler);
+  }
+  CHECK(scheduler->tenant("slow")->metrics.finished_requests == 40);
+}
+
+TEST_CASE("of waiting requests the one with the longest cached prefix goes first, and overtakes so often only") {
+  Toy toy(last_token_logits);
+  toy.options.max_num_seqs = 1;
+  toy.options.max_overtakes = 3;
+  auto scheduler = toy.scheduler();
+  auto shared = prompt_of(160, 1);
+  run_one(*scheduler, request(shared, 1));
+  std::vector<uint64_t> fresh, warm;
+  for (uint64_t i = 0; i < 2; ++i) fresh.push_back(submit(*scheduler, request(prompt_of(100, 10 + i), 2)));
+  for (int32_t i = 0; i < 5; ++i) {
+    auto prompt = shared;
+    prompt.push_back(10 + i);
+    warm.push_back(submit(*scheduler, request(prompt, 2)));
+  }
+  std::vector<uint64_t> order;
+  while (step(*scheduler)) {
+  }
+  while (auto event = scheduler->next_event()) {
+    if (event->is_last) order.push_back(event->request_id);
+  }
+  CHECK(order == std::vector<uint64_t>{warm[0], warm[1], warm[2], fresh[0], fresh[1], warm[3], warm[4]});
+  // One that is more important is not overtaken.
+  RequestParams important = request(prompt_of(100, 20), 2);
+  important.priority = 1;
+  const uint64_t first = submit(*scheduler, important);
+  const uint64_t second = submit(*scheduler, request(shared, 2));
+  order.clear();
+  while (step(*scheduler)) {
+  }
+  while (auto event = scheduler->next_event()) {
+    if (event->is_last) order.push_back(event->request_id);
+  }
+  CHECK(order == std::vector<uint64_t>{first, second});
+}

@@ -1,0 +1,288 @@
+// Bytes read as a program for a scheduler on the toy model: submits, cancels, sessions, faults, limits and steps, with every
+// law checked after each step and every output compared with the definition's. Run by a fuzzer and by a test.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/toy_engine.h"
+
+namespace headrace::engine::toy {
+
+class SchedulerProgram {
+ public:
+  SchedulerProgram(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+
+  // Ends the process where a law does not hold; what happened otherwise.
+  schedule::SchedulerMetrics run() {
+    set_up();
+    while (size_ > 0) move();
+    return finish();
+  }
+
+ private:
+  // What was asked, to compare with what comes.
+  struct Asked {
+    std::vector<int32_t> prompt;  // a session's tokens first
+    int64_t max_tokens = 0;
+    uint32_t n = 1;
+    bool cancelled = false;
+    bool may_expire = false;
+    std::shared_ptr<Session> session;
+  };
+  struct Told {
+    std::map<uint32_t, std::vector<int32_t>> tokens;
+    std::map<uint32_t, FinishReason> reasons;
+    int num_last = 0;
+    bool failed = false;
+  };
+
+  static void require(bool law, const std::string& what) {
+    if (law) return;
+    std::fprintf(stderr, "broken law: %s\n", what.c_str());
+    std::abort();
+  }
+  static void require(const Status& status) { require(status.ok(), status.to_string()); }
+
+  uint8_t byte() {
+    if (size_ == 0) return 0;
+    --size_;
+    return *data_++;
+  }
+  int64_t pick(int64_t low, int64_t high) { return low + byte() % (high - low + 1); }
+
+  void set_up() {
+    executor_ = std::make_shared<ToyExecutor>(endless_logits);
+    executor_->cost = [](const Batch& batch) { return 1'000'000 + 100'000 * batch.num_tokens(); };
+    auto model = std::make_shared<EngineModel>();
+    model->executor = executor_;
+    model->end_of_generation_ids = {kEos};
+    model_ = model;
+    options_.kv_max_tokens = 16 * pick(6, 24);
+    options_.kv_prefix_index = pick(0, 7) != 0;
+    options_.max_num_seqs = static_cast<int32_t>(pick(1, 8));
+    options_.max_num_batched_tokens = static_cast<int32_t>(pick(4, 64));
+    options_.schedule_mode = static_cast<ScheduleMode>(pick(0, 2));
+    options_.prefix_window = static_cast<int32_t>(pick(1, 8));
+    options_.max_overtakes = static_cast<int32_t>(pick(0, 4));
+    options_.aging_ms = byte() % 2 == 0 ? 0 : 1;
+    options_.max_events = static_cast<int32_t>(pick(0, 6));
+    options_.max_tenants = static_cast<int32_t>(pick(2, 6));
+    auto cache = make_kv_cache(*model_, options_);
+    require(cache.status());
+    cache_ = cache.take();
+    auto made = Scheduler::create(model_, cache_, options_);
+    require(made.status());
+    scheduler_ = made.take();
+  }
+
+  void move() {
+    switch (byte() % 16) {
+      case 0:
+      case 1:
+      case 2:
+      case 3: return submit_request(nullptr);
+      case 4: return cancel();
+      case 5: {
+        if (byte() % 8 == 0) executor_->fail_runs = 1;
+        return;
+      }
+      case 6: return use_session();
+      case 7: return change_sessions();
+      case 8: {
+        schedule::TenantLimits limits;
+        limits.weight = static_cast<double>(pick(1, 4));
+        limits.max_num_seqs = pick(0, 3);
+        limits.max_queue = pick(0, 12);
+        limits.tokens_per_second = byte() % 4 == 0 ? 20000.0 : 0.0;
+        const Status status = scheduler_->set_tenant(tenant(), limits);
+        require(status.ok() || status.code() == StatusCode::kResourceExhausted, status.to_string());
+        return;
+      }
+      case 9: {
+        if (byte() % 4 == 0) cache_->clear_prefix_index();
+        return;
+      }
+      default: step();
+    }
+  }
+
+  std::string tenant() { return std::string(1, static_cast<char>('a' + byte() % 4)); }
+
+  void submit_request(const std::shared_ptr<Session>& session) {
+    RequestParams params;
+    // Few seeds, so that prompts share their fronts; the cut of 16 makes some share some blocks only.
+    params.prompt = prompt_of(static_cast<size_t>(pick(1, 70)), byte() % 4);
+    if (byte() % 3 == 0 && params.prompt.size() > 20) params.prompt[20] = static_cast<int32_t>(pick(1, kVocabSize - 1));
+    params.max_tokens = pick(1, 24);
+    params.n = session ? 1 : static_cast<uint32_t>(std::min<int64_t>(pick(1, 3), options_.max_num_seqs));
+    params.priority = static_cast<int32_t>(pick(0, 2));
+    params.tenant = tenant();
+    if (!session && byte() % 6 == 0) params.cache_salt = "s";
+    if (byte() % 8 == 0) params.num_prompt_logprobs = 1;
+    if (byte() % 32 == 0) params.deadline_ms = 1;
+    params.session = session;
+    Asked asked;
+    if (session) asked.prompt = session->tokens();
+    asked.prompt.insert(asked.prompt.end(), params.prompt.begin(), params.prompt.end());
+    asked.max_tokens = params.max_tokens;
+    asked.n = params.n;
+    asked.may_expire = params.deadline_ms > 0;
+    asked.session = session;
+    const auto id = scheduler_->submit(std::move(params));
+    if (!id.ok()) {
+      const StatusCode code = id.status().code();
+      return require(code == StatusCode::kResourceExhausted || code == StatusCode::kFailedPrecondition,
+                     id.status().to_string());
+    }
+    asked_[*id] = std::move(asked);
+  }
+
+  void cancel() {
+    if (asked_.empty()) return;
+    auto victim = asked_.begin();
+    std::advance(victim, byte() % static_cast<int64_t>(asked_.size()));
+    if (scheduler_->cancel(victim->first).ok()) victim->second.cancelled = true;
+  }
+
+  void use_session() {
+    if (sessions_.size() < 4) {
+      auto made = Session::create(model_, cache_, options_);
+      require(made.status());
+      sessions_.push_back(made.take());
+    }
+    submit_request(sessions_[byte() % sessions_.size()]);
+  }
+
+  void change_sessions() {
+    if (sessions_.empty()) return;
+    const size_t at = byte() % sessions_.size();
+    const std::shared_ptr<Session> session = sessions_[at];
+    const auto allowed = [](const Status& status) {
+      require(status.ok() || status.code() == StatusCode::kFailedPrecondition ||
+                  status.code() == StatusCode::kResourceExhausted,
+              status.to_string());
+    };
+    switch (byte() % 6) {
+      case 0: return allowed(session->rewind(byte() % (static_cast<int64_t>(session->tokens().size()) + 1)));
+      case 1: {
+        auto forked = session->fork();
+        allowed(forked.status());
+        if (forked.ok() && sessions_.size() < 6) sessions_.push_back(forked.take());
+        return;
+      }
+      case 2: return session->set_pinned(byte() % 2 == 0);
+      case 3: sessions_.erase(sessions_.begin() + static_cast<ptrdiff_t>(at)); return;
+      case 4: return allowed(session->append_tokens(prompt_of(static_cast<size_t>(pick(1, 20)), byte() % 4)));
+      default: {
+        // What does not fit beside requests and pinned sessions is refused; nothing of it may stay.
+        const std::vector<int32_t> before = session->tokens();
+        const Status status = session->evaluate(prompt_of(static_cast<size_t>(pick(1, 20)), byte() % 4), nullptr);
+        if (!status.ok() && !session->busy())
+          require(session->tokens() == before, "a failed evaluation changed tokens");
+        executor_->fail_runs = 0;
+      }
+    }
+  }
+
+  bool step() {
+    executor_->now_ns += 500'000;
+    const auto more = scheduler_->step();
+    require(more.status());
+    require(scheduler_->check_invariants());
+    // Now and then nobody reads, or only what one request has to say.
+    if (size_ > 0 && byte() % 4 == 0) return *more;
+    if (size_ > 0 && byte() % 4 == 0 && !asked_.empty()) {
+      auto reader = asked_.begin();
+      std::advance(reader, byte() % static_cast<int64_t>(asked_.size()));
+      while (const auto event = scheduler_->next_event_of(reader->first)) hear(*event);
+      return *more;
+    }
+    while (const auto event = scheduler_->next_event()) hear(*event);
+    return *more;
+  }
+
+  void hear(const Event& event) {
+    require(asked_.count(event.request_id) == 1, "an event of an unknown request");
+    Told& told = told_[event.request_id];
+    require(told.num_last == 0, "an event after the last one");
+    told.num_last += event.is_last ? 1 : 0;
+    if (event.type == EventType::kFailed) told.failed = true;
+    if (event.type == EventType::kTokens) {
+      auto& tokens = told.tokens[event.index];
+      tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
+    }
+    if (event.type == EventType::kFinished) {
+      require(told.reasons.emplace(event.index, event.finish_reason).second, "a sample that ended twice");
+      require(event.usage.cached_tokens < event.usage.prompt_tokens, "the last token of a prompt is computed");
+    }
+    if (event.is_last) check(event.request_id, told);
+  }
+
+  void check(uint64_t id, const Told& told) {
+    const Asked& asked = asked_.at(id);
+    if (told.failed) return;
+    require(told.reasons.size() == asked.n, "every sample ends");
+    const auto expected = greedy_tokens(asked.prompt, static_cast<size_t>(asked.max_tokens));
+    for (const auto& [index, reason] : told.reasons) {
+      const auto found = told.tokens.find(index);
+      const std::vector<int32_t> tokens = found == told.tokens.end() ? std::vector<int32_t>() : found->second;
+      require(tokens.size() <= expected.size() && std::equal(tokens.begin(), tokens.end(), expected.begin()),
+              "an output is the definition's");
+      if (reason == FinishReason::kCancelled) require(asked.cancelled, "cancelled by nobody");
+      if (reason == FinishReason::kDeadline) require(asked.may_expire, "late without a deadline");
+      if (reason != FinishReason::kLength) continue;
+      const bool context_full =
+          static_cast<int64_t>(asked.prompt.size() + tokens.size()) >= context_limit(*model_, *cache_);
+      require(tokens.size() == expected.size() || context_full, "an output ended early");
+    }
+  }
+
+  static std::vector<int32_t> greedy_tokens(std::vector<int32_t> context, size_t count) {
+    std::vector<int32_t> out;
+    std::vector<float> row(kVocabSize);
+    while (out.size() < count) {
+      endless_logits(context, row);
+      out.push_back(static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
+      context.push_back(out.back());
+    }
+    return out;
+  }
+
+  schedule::SchedulerMetrics finish() {
+    executor_->fail_runs = 0;
+    int steps = 0;
+    while (step()) {
+      executor_->now_ns += 20'000'000;  // for those whose rate is limited
+      require(++steps < 20000, "every request ends");
+    }
+    for (const auto& [id, asked] : asked_) require(told_[id].num_last == 1, "exactly one last event");
+    const schedule::SchedulerMetrics metrics = scheduler_->report().metrics;
+    require(metrics.num_waiting + metrics.num_running == 0, "nothing waits or runs");
+    scheduler_.reset();
+    asked_.clear();  // and with it sessions
+    sessions_.clear();
+    require(cache_->check_invariants());
+    require(cache_->stats().free_blocks == cache_->stats().num_blocks, "all blocks are free");
+    return metrics;
+  }
+
+  const uint8_t* data_;
+  size_t size_;
+  std::shared_ptr<ToyExecutor> executor_;
+  std::shared_ptr<const EngineModel> model_;
+  EngineOptions options_;
+  std::shared_ptr<KvCache> cache_;
+  std::shared_ptr<Scheduler> scheduler_;
+  std::vector<std::shared_ptr<Session>> sessions_;
+  std::map<uint64_t, Asked> asked_;
+  std::map<uint64_t, Told> told_;
+};
+
+}  // namespace headrace::engine::toy

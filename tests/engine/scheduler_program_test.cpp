@@ -1,0 +1,33 @@
+// Random programs of a scheduler; the fuzzer of the same (tests/fuzz/scheduler_fuzz.cpp) looks for worse ones.
+#include "engine/scheduler_program.h"
+
+#include <catch2/catch.hpp>
+
+#include <random>
+
+using namespace headrace::engine::toy;
+
+TEST_CASE("1500 random programs of 1500 bytes hold every law after each step") {
+  std::mt19937_64 random(2024);
+  uint64_t preemptions = 0, prefix_waits = 0, failed = 0, cancelled = 0, reused = 0, refused = 0, ended = 0;
+  for (int round = 0; round < 1500; ++round) {
+    std::vector<uint8_t> bytes(1500);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+    const auto metrics = SchedulerProgram(bytes.data(), bytes.size()).run();
+    preemptions += metrics.preemptions;
+    prefix_waits += metrics.prefix_waits;
+    failed += metrics.failed_requests;
+    cancelled += metrics.cancelled_samples;
+    reused += metrics.reused_tokens;
+    refused += metrics.refused_requests;
+    ended += metrics.length_samples;
+  }
+  // What the laws are about did happen.
+  CHECK(preemptions > 1000);
+  CHECK(prefix_waits > 1000);
+  CHECK(failed > 1000);
+  CHECK(cancelled > 1000);
+  CHECK(reused > 1000);
+  CHECK(refused > 1000);
+  CHECK(ended > 10000);
+}
