@@ -16,5 +16,6 @@ void add_eval(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_tune(CLI::App& app);
 void add_conformance(CLI::App& app);
+void add_serve(CLI::App& app);
 
 }  // namespace cli

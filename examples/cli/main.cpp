@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
   cli::add_bench(app);
   cli::add_tune(app);
   cli::add_conformance(app);
+  cli::add_serve(app);
   try {
     try {
       app.parse(argc, argv);

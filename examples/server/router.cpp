@@ -1,0 +1,142 @@
+#include "router.h"
+
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include "http_text.h"
+
+namespace server {
+namespace {
+
+ErrorShape shape_of(const HttpRequest& request) {
+  return request.path.starts_with("/v1/messages") ? ErrorShape::kAnthropic : ErrorShape::kOpenAi;
+}
+
+bool matches(const std::string& pattern, const std::string& path, std::string& parameter) {
+  const size_t star = pattern.find('*');
+  if (star == std::string::npos) return pattern == path;
+  const std::string_view before(pattern.data(), star), after(pattern.data() + star + 1, pattern.size() - star - 1);
+  if (path.size() <= before.size() + after.size() || !path.starts_with(before) || !path.ends_with(after)) return false;
+  parameter = path.substr(before.size(), path.size() - before.size() - after.size());
+  return true;
+}
+
+// "application/json" and "application/json; charset=utf-8".
+bool is_json(std::string_view content_type) {
+  std::string_view type = content_type.substr(0, content_type.find(';'));
+  while (type.ends_with(' ')) type.remove_suffix(1);
+  return equals_ignoring_case(type, "application/json");
+}
+
+}  // namespace
+
+Router::Router(const Limits& limits, const SchemaCheck& schemas, ApiKeys keys, Origins origins)
+    : limits_(limits), schemas_(schemas), keys_(std::move(keys)), origins_(std::move(origins)) {}
+
+Router::~Router() { join(); }
+
+void Router::join() {
+  prepare_.join();
+  compute_.join();
+}
+
+Router::Match Router::find(const HttpRequest& request) const {
+  Match match;
+  const std::string method = request.method == "HEAD" ? "GET" : request.method;
+  for (const Route& route : routes_) {
+    std::string parameter;
+    if (!matches(route.path, request.path, parameter)) continue;
+    if (route.method == method) return {&route, parameter, {}};
+    match.allowed += (match.allowed.empty() ? "" : ", ") + route.method;
+  }
+  return match;
+}
+
+std::optional<Caller> Router::caller_of(const HttpRequest& request) const {
+  if (!keys_.are_needed()) return Caller{"", true};
+  std::string_view key = request.header("X-Api-Key");
+  const std::string_view authorization = request.header("Authorization");
+  constexpr std::string_view kBearer = "Bearer ";
+  if (key.empty() && equals_ignoring_case(authorization.substr(0, kBearer.size()), kBearer)) {
+    key = authorization.substr(kBearer.size());
+  }
+  return keys_.find(key);
+}
+
+std::optional<Reply> Router::admit(const HttpRequest& request) {
+  ++num_requests_;
+  const auto refuse_with = [&](int status, const std::string& message, Headers headers = {}) {
+    ++num_refused_;
+    Reply reply = error_reply(ApiError(status, message), shape_of(request));
+    for (auto& header : headers) reply.headers.push_back(std::move(header));
+    return reply;
+  };
+  if (!origins_.is_host_allowed(request))
+    return refuse_with(421, "the server has no such name; use localhost or a key");
+  if (!origins_.is_allowed(request)) return refuse_with(403, "pages of this origin are not allowed");
+  if (request.method == "OPTIONS") return Reply{204, "", "", {}};
+  const Match match = find(request);
+  if (match.route == nullptr) {
+    if (match.allowed.empty()) return refuse_with(404, "there is nothing at " + request.path);
+    return refuse_with(405, "the method here is " + match.allowed, {{"Allow", match.allowed}});
+  }
+  if (match.route->access != Access::kOpen) {
+    const std::optional<Caller> caller = caller_of(request);
+    if (!caller) return refuse_with(401, "a valid API key is needed");
+    if (match.route->access == Access::kAdmin && !caller->is_admin) {
+      return refuse_with(403, "the key is not one of an administrator");
+    }
+  }
+  if (is_draining_ && match.route->access != Access::kOpen) return refuse_with(503, "the server is shutting down");
+  if (!match.route->schema.empty() && !is_json(request.header("Content-Type"))) {
+    return refuse_with(415, "Content-Type must be application/json");
+  }
+  return std::nullopt;
+}
+
+void Router::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  const Match match = find(request);
+  Call call;
+  call.exchange = std::move(exchange);
+  call.parameter = match.parameter;
+  call.caller = caller_of(request).value_or(Caller());
+  call.request = std::move(request);
+  const Route& route = *match.route;
+  if (route.place == Place::kIo) return run(route, std::move(call), schemas_);
+  if (num_pending_ >= limits_.max_pending_requests) {
+    ++num_refused_;
+    return call.exchange->reply(error_reply(ApiError(429, "too many requests wait", "", "queue_full"), route.errors));
+  }
+  ++num_pending_;
+  boost::asio::post(route.place == Place::kPrepare ? prepare_ : compute_,
+                    [this, &route, call = std::move(call)]() mutable {
+                      if (!call.exchange->is_gone()) run(route, std::move(call), schemas_);
+                      --num_pending_;
+                    });
+}
+
+void Router::run(const Route& route, Call call, const SchemaCheck& schemas) {
+  const std::shared_ptr<Exchange> exchange = call.exchange;
+  try {
+    if (!route.schema.empty()) {
+      call.body = parse_json(call.request.body);
+      call.request.body = std::string();
+      schemas.check(call.body, route.schema);
+    }
+    route.handler(std::move(call));
+  } catch (const ApiError& error) {
+    exchange->reply(error_reply(error, route.errors));
+  } catch (const headrace::Error& error) {
+    exchange->reply(error_reply(ApiError(error), route.errors));
+  } catch (const std::exception& error) {
+    exchange->reply(error_reply(ApiError(500, error.what()), route.errors));
+  }
+}
+
+Reply Router::refuse(int status, const std::string& message) {
+  ++num_refused_;
+  return error_reply(ApiError(status, message), ErrorShape::kOpenAi);
+}
+
+}  // namespace server

@@ -1,0 +1,155 @@
+#include "server.h"
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "context.h"
+#include "listener.h"
+#include "pages.h"
+#include "sessions.h"
+
+namespace server {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::chrono::milliseconds kDrainPoll{20};
+
+ApiKeys read_keys(const Settings& settings) {
+  return settings.api_key_file.empty() ? ApiKeys() : ApiKeys::read(settings.api_key_file);
+}
+
+// Ends the I/O thread's work: no new connections, then the running requests' end, or theirs by force.
+class Shutdown {
+ public:
+  Shutdown(asio::io_context& io, Listener& listener, Router& router, EngineThread* engine, const Limits& limits)
+      : io_(io),
+        signals_(io, SIGTERM, SIGINT),
+        poll_(io),
+        listener_(listener),
+        router_(router),
+        engine_(engine),
+        limits_(limits) {
+    wait_for_signal();
+  }
+
+ private:
+  void wait_for_signal() {
+    signals_.async_wait([this](boost::system::error_code error, int) {
+      if (error) return;
+      if (is_draining_) return io_.stop();
+      is_draining_ = true;
+      router_.drain();
+      listener_.drain();
+      deadline_ = std::chrono::steady_clock::now() + limits_.drain_timeout;
+      wait_for_signal();
+      watch();
+    });
+  }
+
+  void watch() {
+    const auto now = std::chrono::steady_clock::now();
+    if (listener_.num_connections() == 0 && router_.num_pending() == 0) return io_.stop();
+    if (now > deadline_) {
+      if (is_cancelled_) return io_.stop();
+      // Clients of what is cancelled are told so.
+      is_cancelled_ = true;
+      deadline_ = now + std::chrono::seconds(2);
+      if (engine_ != nullptr) engine_->cancel_all();
+    }
+    poll_.expires_after(kDrainPoll);
+    poll_.async_wait([this](boost::system::error_code error) {
+      if (!error) watch();
+    });
+  }
+
+  asio::io_context& io_;
+  asio::signal_set signals_;
+  asio::steady_timer poll_;
+  Listener& listener_;
+  Router& router_;
+  EngineThread* const engine_;
+  const Limits& limits_;
+  std::chrono::steady_clock::time_point deadline_;
+  bool is_draining_ = false, is_cancelled_ = false;
+};
+
+}  // namespace
+
+void Context::generate(const Call& call, const std::vector<headrace::Request>& requests, size_t num_samples,
+                       std::unique_ptr<AnswerFormat> format) {
+  Generation::start(*engine, post, num_vanished, call.exchange, requests, num_samples, std::move(format));
+}
+
+std::string new_id(const std::string& prefix) {
+  constexpr char kLetters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  thread_local std::random_device device;
+  std::uniform_int_distribution<size_t> letter(0, sizeof kLetters - 2);
+  std::string id = prefix;
+  for (int i = 0; i < 24; ++i) id += kLetters[letter(device)];
+  return id;
+}
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void check(const Settings& settings) {
+  if (!read_keys(settings).are_needed() && !is_loopback(settings.host)) {
+    throw std::runtime_error("without --api-key-file the server listens at loopback addresses only, not at " +
+                             settings.host);
+  }
+}
+
+void serve(headrace::Model model, const headrace::Options& options, const Settings& settings,
+           const std::function<void(uint16_t port)>& on_ready) {
+  check(settings);
+  ApiKeys keys = read_keys(settings);
+  const bool checks_host = !keys.are_needed();
+  const SchemaCheck schemas(Json::parse(kOpenApiJson));
+  ServedModel served(std::move(model), options, settings);
+  Sessions sessions(settings.limits.max_sessions);
+
+  if (served.generates()) {
+    for (const auto& [tenant, limits] : keys.tenants()) served.scheduler().set_tenant(tenant, limits);
+  }
+
+  asio::io_context io(1);
+  const EngineThread::Post post = [&io](std::function<void()> task) { asio::post(io, std::move(task)); };
+  const std::unique_ptr<EngineThread> engine =
+      served.generates() ? std::make_unique<EngineThread>(served.scheduler(), post) : nullptr;
+  Context context{settings, served, engine.get(), sessions, 0, post};
+  Router router(settings.limits, schemas, std::move(keys), Origins(settings.origins, checks_host));
+  add_chat(router, context);
+  add_completions(router, context);
+  add_responses(router, context);
+  add_messages(router, context);
+  add_embeddings(router, context);
+  add_rerank(router, context);
+  add_models(router, context);
+  add_tokenize(router, context);
+  add_sessions(router, context);
+  add_operation(router, context);
+
+  Listener listener(io, settings.host, settings.port, router, settings.limits);
+  listener.start();
+  const Shutdown shutdown(io, listener, router, engine.get(), settings.limits);
+  on_ready(listener.port());
+  io.run();
+  listener.close_all();
+  router.join();
+  io.restart();
+  io.poll();  // what the last connections and handlers left behind
+}
+
+}  // namespace server

@@ -1,0 +1,253 @@
+"""Keys, tenants, origins, hosts, health, metrics, the page, and the end of a server."""
+
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+from client_packages import needs_packages
+from server_process import CLI, Server, ServerTest, write_model
+
+HELLO = [{"role": "user", "content": "hello"}]
+ADMIN, ALICE, BOB = "admin-key-0123456789", "alice-key-0123456789", "bob-key-0123456789ab"
+
+
+class Keys(ServerTest):
+    @classmethod
+    def write_model(cls, folder):
+        keys = os.path.join(folder, "keys.txt")
+        with open(keys, "w", encoding="utf-8") as file:
+            file.write(f"# KEY TENANT\n{ADMIN} operator admin\n\n{ALICE} alice weight=2.5 max_queue=100\n{BOB} bob\n")
+        cls.arguments = ("--api-key-file", keys)
+        return super().write_model(folder)
+
+    def status(self, method, path, key=None, header="Authorization"):
+        headers = {} if key is None else {header: ("Bearer " if header == "Authorization" else "") + key}
+        body = {"messages": HELLO, "max_tokens": 1} if method == "POST" else None
+        return self.server.ask(method, path, body, headers)[0]
+
+    def test_who_may_what(self):
+        chat = "/v1/chat/completions"
+        for key in (None, "", "wrong", ALICE[:-1], ALICE + "x", ALICE.upper(), "x" * 1000):
+            self.assertEqual(self.status("POST", chat, key), 401, key)
+        for header in ("Authorization", "X-Api-Key"):
+            self.assertEqual(self.status("POST", chat, ALICE, header), 200)
+        for path in ("/health", "/", "/openapi.json"):
+            self.assertEqual(self.status("GET", path), 200)
+        for path in ("/metrics", "/v1/cache"):
+            self.assertEqual([self.status("GET", path, key) for key in (None, ALICE, ADMIN)], [401, 403, 200])
+
+    def test_a_refused_body_is_not_read(self):
+        with self.server.connect() as client:
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                           b"Content-Length: 1000000\r\n\r\n{")
+            self.assertTrue(client.recv(1000).startswith(b"HTTP/1.1 401"))
+
+    def test_tenants_share_no_prefix_and_no_session(self):
+        body = {"prompt": "a prompt that is longer than two blocks of sixteen", "max_tokens": 1}
+
+        def cached(key):
+            status, _, data = self.server.ask("POST", "/v1/completions", body, {"Authorization": "Bearer " + key})
+            self.assertEqual(status, 200, data)
+            return data["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        self.assertEqual(cached(ALICE), 0)
+        self.assertGreater(cached(ALICE), 16)
+        self.assertEqual(cached(BOB), 0)
+        session = self.server.ask("POST", "/v1/sessions", None, {"X-Api-Key": ALICE})[2]["id"]
+        self.assertEqual([self.server.ask("GET", "/v1/sessions/" + session, None, {"X-Api-Key": key})[0]
+                          for key in (ALICE, BOB)], [200, 404])
+
+    def test_tenants_are_told_apart(self):
+        body = {"prompt": "a", "max_tokens": 3, "ignore_eos": True}
+        self.assertEqual(self.server.ask("POST", "/v1/completions", body, {"X-Api-Key": ALICE})[0], 200)
+        text = self.server.get("/metrics", X_Api_Key=ADMIN).decode()
+        self.assertIn('headrace_tenant_weight{tenant="alice"} 2.5\n', text)
+        name = 'headrace_tenant_output_tokens_total{tenant="alice"} '
+        (served,) = (line for line in text.splitlines() if line.startswith(name))
+        self.assertGreaterEqual(float(served[len(name):]), 3)
+
+    def test_who_may_go_first(self):
+        for key, priority, status in ((ALICE, -1, 200), (ALICE, 1, 403), (ADMIN, 1, 200)):
+            body = {"prompt": "a", "max_tokens": 1, "priority": priority}
+            self.assertEqual(self.server.ask("POST", "/v1/completions", body, {"X-Api-Key": key})[0], status)
+
+    def test_key_files_and_hosts(self):
+        model = self.folder
+
+        def refused(text, says):
+            path = os.path.join(self.folder, "bad.txt")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            result = subprocess.run([CLI, "serve", "-m", model, "--api-key-file", path], capture_output=True, text=True)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(says, result.stderr)
+            self.assertNotIn("0123456789", result.stderr)
+
+        refused("short tenant\n", "line 1: the key has fewer than 16")
+        refused(f"{ALICE}\n", "line 1: no tenant")
+        refused(f"{ALICE} a\n{ALICE} b\n", "line 2: the key has come before")
+        refused(f"{ALICE} a root\n", "line 1: what follows the tenant is neither")
+        refused(f"{ALICE} a weight=0\n", "line 1: what follows the tenant is neither \"admin\" nor a limit: weight")
+        refused(f"{ALICE} a weight=1\n{BOB} a weight=2\n", "line 2: the tenant has had limits before")
+        refused("# none\n", "holds no key")
+        result = subprocess.run([CLI, "serve", "-m", model, "--host", "0.0.0.0"], capture_output=True, text=True)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("--api-key-file", result.stderr)
+
+
+class Pages(ServerTest):
+    arguments = ("--cors-origin", "https://example.org")
+
+    def test_origins(self):
+        own = f"http://127.0.0.1:{self.server.port}"
+        known = "https://example.org"
+        for origin, status, allowed in ((None, 200, None), (own, 200, None), (known, 200, known),
+                                        ("https://evil.example", 403, None), ("null", 403, None)):
+            headers = {} if origin is None else {"Origin": origin}
+            got, answered, _ = self.server.ask("GET", "/v1/models", headers=headers)
+            self.assertEqual((got, answered["Access-Control-Allow-Origin"]), (status, allowed), origin)
+        asked = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST",
+                 "Access-Control-Request-Headers": "authorization,content-type"}
+        got, answered, _ = self.server.ask("OPTIONS", "/v1/chat/completions", headers=asked)
+        self.assertEqual((got, answered["Access-Control-Allow-Headers"]), (204, "authorization,content-type"))
+
+    def test_names_of_others_are_not_served(self):
+        for host, status in (("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("evil.example", 421)):
+            self.assertEqual(self.server.ask("GET", "/v1/models", headers={"Host": host})[0], status)
+
+    def test_the_page(self):
+        status, headers, page = self.server.ask("GET", "/")
+        self.assertEqual((status, headers.get_content_type()), (200, "text/html"))
+        self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
+        self.assertNotIn(b"//", page)  # nothing comes from elsewhere
+        status, headers, nothing = self.server.ask("HEAD", "/")
+        self.assertEqual((status, int(headers["Content-Length"]), nothing), (200, len(page), b""))
+
+    def test_methods_and_paths(self):
+        status, headers, _ = self.server.ask("GET", "/v1/chat/completions")
+        self.assertEqual((status, headers["Allow"]), (405, "POST"))
+        self.assertEqual(self.server.ask("GET", "/v1/nothing")[0], 404)
+        self.assertEqual(self.server.ask("GET", "/v1/models/tiny?a=b")[0], 200)
+        self.assertEqual(self.server.ask("GET", "/v1/models/%74iny")[0], 200)
+        self.assertEqual(self.server.ask("GET", "/v1/models/%zz")[0], 400)
+
+    def test_health(self):
+        self.server.post("/v1/completions", {"prompt": "a", "max_tokens": 1})
+        health = self.server.get("/health")
+        self.assertEqual((health["status"], health["model"]), ("ok", "tiny"))
+        self.assertGreaterEqual(health["last_step_age_s"], 0)
+        self.assertLess(health["last_step_age_s"], 60)
+
+    def test_the_cache(self):
+        self.server.post("/v1/completions", {"prompt": "a" * 40, "max_tokens": 1})
+        self.assertGreater(self.server.get("/v1/cache")["cached_blocks"], 0)
+        self.assertEqual(self.server.ask("DELETE", "/v1/cache")[2]["cached_blocks"], 0)
+
+
+@needs_packages
+class Metrics(ServerTest):
+    def test_the_format(self):
+        from prometheus_client.parser import text_string_to_metric_families
+        self.server.post("/v1/completions", {"prompt": "a", "max_tokens": 5, "ignore_eos": True})
+        text = self.server.get("/metrics").decode()
+        self.assertTrue(text.endswith("\n"))
+        families = list(text_string_to_metric_families(text))
+        names = [family.name for family in families]
+        self.assertEqual(len(names), len(set(names)))
+        for family in families:
+            with self.subTest(family=family.name):
+                # As promtool's linter asks: help, base units, no type in the name, counters that end in _total.
+                self.assertTrue(family.documentation.endswith("."))
+                self.assertRegex(family.name, r"\Aheadrace_[a-z_]+\Z")
+                self.assertNotRegex(family.name, "_(ms|milliseconds|kb|count|sum|bucket|gauge|counter|histogram)$")
+                self.assertNotEqual(family.type, "unknown")
+                self.assertTrue(family.samples)
+                if family.type == "counter":
+                    self.assertTrue(all(sample.name.endswith("_total") for sample in family.samples))
+                else:
+                    self.assertFalse(family.name.endswith("_total"))
+                if family.type == "histogram":
+                    buckets = [s for s in family.samples if s.name.endswith("_bucket")]
+                    counts = [s.value for s in buckets]
+                    self.assertEqual((counts, buckets[-1].labels["le"]), (sorted(counts), "+Inf"))
+                    (count,) = (s.value for s in family.samples if s.name.endswith("_count"))
+                    self.assertEqual(count, counts[-1])
+        values = self.server.metrics()
+        self.assertGreaterEqual(values["headrace_output_tokens_total"], 5)
+        self.assertGreaterEqual(values["headrace_time_to_first_token_seconds_count"], 1)
+        self.assertGreaterEqual(values["headrace_inter_token_latency_seconds_count"], 4)
+
+
+class End(unittest.TestCase):
+    """What SIGTERM does, to servers of their own."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.model = write_model(folder.name)
+
+    def start(self, *arguments):
+        server = Server(self.model, "--set", "kv.max_tokens=65536", *arguments)
+        self.addCleanup(server.process.kill)
+        return server
+
+    def generate(self, server, tokens):
+        """In a thread: appends status and body to the list it gives, and says when the request runs."""
+        out = []
+        body = {"prompt": "a", "max_tokens": tokens, "ignore_eos": True}
+        thread = threading.Thread(target=lambda: out.append(server.ask("POST", "/v1/completions", body)[::2]))
+        thread.start()
+        self.addCleanup(thread.join)
+        while server.metrics()["headrace_sequences_running"] == 0 and not out:
+            time.sleep(0.005)
+        return thread, out
+
+    def test_at_once_without_requests(self):
+        server = self.start()
+        with server.connect():  # that asks nothing
+            server.stop()
+
+    def test_what_runs_is_answered(self):
+        server = self.start()
+        thread, out = self.generate(server, 1000)
+        server.signal()
+        thread.join()
+        self.assertEqual([status for status, _ in out], [200], out)
+        self.assertEqual(server.wait(), 0)
+
+    def test_what_takes_too_long_is_cancelled(self):
+        server = self.start("--drain-timeout", "0")
+        thread, out = self.generate(server, 8000)
+        server.signal(signal.SIGINT)
+        thread.join()
+        (status, data), = out
+        self.assertEqual(status, 503, data)
+        self.assertIn("shutting down", data["error"]["message"])
+        self.assertEqual(server.wait(), 0)
+
+    def test_connections_beyond_the_limit_are_told_so(self):
+        server = self.start("--max-connections", "2")
+        with server.connect() as first, server.connect():
+            first.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            self.assertIn(b"200 OK", first.recv(1000))
+            status, headers, _ = server.ask("GET", "/health")
+            self.assertEqual((status, headers["Connection"]), (503, "close"))
+        time.sleep(0.1)
+        self.assertEqual(server.ask("GET", "/health")[0], 200)
+        server.stop()
+
+    def test_a_port_in_use(self):
+        server = self.start()
+        result = subprocess.run([CLI, "serve", "-m", self.model, "--port", str(server.port)], capture_output=True, text=True)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("cannot listen", result.stderr)
+        server.stop()
+
+
+if __name__ == "__main__":
+    unittest.main()
