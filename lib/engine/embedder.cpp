@@ -58,7 +58,7 @@ class EmbeddingRun {
       const int64_t room = step_rows_ - batch.num_tokens();
       const int64_t end = whole ? length : std::min(length, position_ + room);
       if (!pieces.empty() && (room <= 0 || end - position_ > room)) return {};
-      if (position_ == 0) kv_.push_back(scratch_.new_sequence());
+      if (position_ == 0) kv_.push_back(scratch_.new_sequence({}, model_.executor->rope_length(length)));
       const Status reserved = scratch_.reserve(kv_.back(), end);
       if (!reserved.ok()) {
         if (pieces.empty() || reserved.code() != StatusCode::kResourceExhausted) return reserved;

@@ -11,6 +11,7 @@
 #include "cpu/cpu_backend.h"
 #include "engine/image_reader.h"
 #include "model/forward.h"
+#include "model/rope_length.h"
 #include "model/vision_encoder.h"
 #include "ops/profiling_backend.h"
 
@@ -27,17 +28,15 @@ class ModelExecutor : public StepExecutor, public ImageReader {
   }
 
   int32_t vocab_size() const override { return model_->spec().vocab_size; }
-  int64_t max_context() const override { return model_->spec().max_position_embeddings; }
+  int64_t max_context() const override { return longest_sequence(model_->spec()); }
   std::vector<KvLayout> kv_layouts(KvDType dtype, int32_t block_size) const override {
     return headrace::kv_layouts(model_->spec(), dtype, block_size);
   }
   uint64_t state_floats() const override { return headrace::state_floats(model_->spec()); }
   Hash128 kv_identity() const override { return model_->identity(); }
-  Hash128 kv_identity_for(int64_t longest) const override {
-    const Hash128 identity = kv_identity();
-    if (!uses_long_rope(model_->spec(), std::min(longest, max_context()))) return identity;
-    const std::string text = fmt::format("{:016x}{:016x} long rope", identity.high, identity.low);
-    return hash128(text.data(), text.size());
+  int64_t rope_length(int64_t length) const override { return headrace::rope_length(model_->spec(), length); }
+  int64_t longest_of_rope_length(int64_t rope_length) const override {
+    return headrace::longest_of_rope_length(model_->spec(), rope_length);
   }
   std::string_view backend_name() const override { return backend_->name(); }
   int num_threads() const override { return backend_->num_threads(); }

@@ -170,6 +170,11 @@ Status Session::compute(const std::vector<int32_t>& tokens, int64_t num_logits, 
   const auto size = static_cast<int64_t>(tokens.size());
   const int64_t first_logits = size - num_logits;
   const auto vocab_size = static_cast<int64_t>(model_->executor->vocab_size());
+  const int64_t rotation = model_->executor->rope_length(size);
+  if (kv_.rope_length() != rotation) {
+    KvSequence empty = kv_cache_->new_sequence(adapted_salt(adapter_.get(), {}), rotation);
+    kv_ = std::move(empty);
+  }
   // Values of rows whose logits are wanted must be computed, not found.
   if (kv_.num_tokens() == 0) kv_cache_->match_prefix(kv_, tokens, first_logits);
   while (kv_.num_tokens() < size) {
@@ -261,6 +266,7 @@ Status Session::save(const std::string& path) const {
   record.tokens = tokens_;
   for (const Message& message : messages_) record.messages.emplace_back(message.role, message.content);
   record.num_cached = kv_.num_tokens();
+  record.rope_length = kv_.rope_length();
   return replace_file(path, [&](const WriteBytes& write) -> Status {
     HEADRACE_RETURN_IF_ERROR(write_session_record(record, write));
     if (record.num_cached == 0) return Status();
@@ -283,6 +289,9 @@ Result<std::shared_ptr<Session>> Session::restore(std::shared_ptr<const EngineMo
       std::find_if(record.tokens.begin(), record.tokens.end(), [&](int32_t id) { return id < 0 || id >= vocab_size; });
   if (stray != record.tokens.end()) return malformed(name, "{} is no token id", *stray);
   HEADRACE_RETURN_IF_ERROR(session->check_room(static_cast<int64_t>(record.tokens.size())));
+  if (session->model_->executor->rope_length(record.rope_length) != record.rope_length) {
+    return malformed(name, "{} names no rotation of the model", record.rope_length);
+  }
   for (auto& [role, content] : record.messages) {
     if (text::utf8_invalid_offset(role) != std::string::npos ||
         text::utf8_invalid_offset(content) != std::string::npos) {
@@ -292,7 +301,7 @@ Result<std::shared_ptr<Session>> Session::restore(std::shared_ptr<const EngineMo
   }
   if (opened.values) {
     for (;;) {
-      auto restored = session->kv_cache_->restore(*opened.values);
+      auto restored = session->kv_cache_->restore(*opened.values, {}, record.rope_length);
       if (restored.ok()) {
         const auto cached = std::span<const int32_t>(record.tokens).first(static_cast<size_t>(record.num_cached));
         if (!std::equal(cached.begin(), cached.end(), restored->token_ids.begin(), restored->token_ids.end())) {

@@ -44,7 +44,13 @@ void StepLoop::accept(const std::shared_ptr<LiveRequest>& request) {
     request->num_open = request->params.n;
     schedule::Sequence& sequence = request->samples[0]->sequence;
     sequence.slots = static_cast<int32_t>(request->params.n);
-    sequence.kv = std::move(request->kv);
+    sequence.rope_length = model_->executor->rope_length(sequence.prompt_size);
+    // A session's values of another rotation are of no use.
+    if (request->kv.rope_length() == sequence.rope_length) {
+      sequence.kv = std::move(request->kv);
+    } else {
+      request->kv = KvSequence();
+    }
     // The first token of all has nothing before it that could score it.
     const int64_t first_scored = std::max<int64_t>(request->first_own, 1);
     if (request->wants_prompt_scores() && first_scored < sequence.prompt_size) {
@@ -191,6 +197,17 @@ void StepLoop::preempt(Sample& sample) {
   ++stats_.preemptions;
 }
 
+// A sequence that its rotation no longer serves takes that of its length, and is computed again.
+void StepLoop::start_over_if_outgrown(Sample& sample) {
+  schedule::Sequence& sequence = sample.sequence;
+  if (sequence.size() <= model_->executor->longest_of_rope_length(sequence.rope_length)) return;
+  queue_.push(&sequence);
+  sequence.rope_length = model_->executor->rope_length(sequence.size());
+  kv_cache_->release(sequence.kv);
+  std::erase(running_, &sample);
+  sequence.state = SequenceState::kPreempted;
+}
+
 // Values of sessions whose requests still wait: the last in the queue gives them up first.
 bool StepLoop::shed_waiting(const Sample& keep) {
   for (auto it = queue_.end(); it != queue_.begin();) {
@@ -208,8 +225,8 @@ bool StepLoop::make_room_for(Sample& sample) {
   if (sequence.kv.num_tokens() > reusable) kv_cache_->rewind(sequence.kv, reusable);
   bool fresh = sequence.kv.block_ids().empty();
   if (fresh) {
-    sequence.kv =
-        kv_cache_->new_sequence(adapted_salt(sample.request.params.adapter.get(), sample.request.params.cache_salt));
+    sequence.kv = kv_cache_->new_sequence(
+        adapted_salt(sample.request.params.adapter.get(), sample.request.params.cache_salt), sequence.rope_length);
     kv_cache_->match_prefix(sequence.kv, sequence.token_ids, reusable);
   }
   for (;;) {
@@ -406,6 +423,7 @@ void StepLoop::draw_first(Sample& root, std::span<float> row, const LogitStats& 
   request.samples.reserve(request.params.n);
   for (uint32_t index = 1; index < request.params.n; ++index) {
     auto sample = make_sample(request, index);
+    sample->sequence.rope_length = root.sequence.rope_length;
     sample->sequence.kv = kv_cache_->fork(root.sequence.kv);
     sample->sequence.state = SequenceState::kRunning;
     running_.push_back(sample.get());
@@ -447,6 +465,7 @@ bool StepLoop::draw(Sample& sample, std::span<float> row, const LogitStats& stat
     finish(request, sample.index, FinishReason::kLength);
   } else {
     emit_text(sample);
+    start_over_if_outgrown(sample);
   }
   return true;
 }

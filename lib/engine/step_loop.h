@@ -57,6 +57,7 @@ class StepLoop {
   bool make_room_for(Sample& sample);
   bool shed_waiting(const Sample& keep);
   void preempt(Sample& sample);
+  void start_over_if_outgrown(Sample& sample);
   void mark_scheduled(LiveRequest& request);
 
   void encode_images();

@@ -70,6 +70,9 @@ class KvSequence {
   const std::vector<int32_t>& block_ids() const { return block_ids_; }
   // Positions whose keys and values are stored and valid.
   int64_t num_tokens() const { return num_tokens_; }
+  // Which rotation its keys have, of a model that rotates sequences by their length (model/rope_length.h): sequences of
+  // different ones never share blocks.
+  int64_t rope_length() const { return rope_length_; }
 
  private:
   friend class KvCache;
@@ -77,7 +80,8 @@ class KvSequence {
   std::vector<int32_t> block_ids_;
   int64_t num_tokens_ = 0;
   int64_t num_published_ = 0;  // leading blocks that are in the prefix index
-  std::shared_ptr<const std::string> salt_;
+  int64_t rope_length_ = 0;
+  std::shared_ptr<const std::string> salt_;  // with the rope length in it
   // Of a model with recurrent state:
   int32_t state_slot_ = -1;  // the state after num_tokens_ positions; -1: none is stored
   int64_t open_end_ = -1;    // a step has opened the state and will leave it there; -1: it is closed
@@ -111,7 +115,7 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   int32_t content_id(const Hash128& content);
 
   // An empty sequence. Sequences with different salts (tenants, say) never share blocks.
-  KvSequence new_sequence(std::string salt = {});
+  KvSequence new_sequence(std::string salt = {}, int64_t rope_length = 0);
 
   // For an empty sequence: takes the longest run of full blocks whose tokens equal the front of token_ids
   // (compared token by token, not by hash alone), at most max_tokens. Returns the positions now stored: 0 for
@@ -155,9 +159,10 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   // Reads such a file into a new sequence and gives its tokens. kMalformed for damage (checksum, truncation),
   // kFailedPrecondition for another model, layout or version, kResourceExhausted when the pool has too few
   // blocks. Takes nothing from the pool when it fails. The blocks are published under `salt`: files that
-  // their sender could have forged belong under a salt of their own.
+  // their sender could have forged belong under a salt of their own. Values of another rope_length than the one asked for
+  // are those of another model.
   struct Restored;
-  Result<Restored> restore(ByteSource& source, std::string salt = {});
+  Result<Restored> restore(ByteSource& source, std::string salt = {}, int64_t rope_length = 0);
 
   // Laws of the pool (counts, references, index), checked after every step in debug and fuzz builds. With
   // all_sequences (every live sequence of this cache) also that the references are theirs, and each
