@@ -12,6 +12,7 @@
 #include "engine/image_reader.h"
 #include "model/forward.h"
 #include "model/rope_length.h"
+#include "model/self_check.h"
 #include "model/vision_encoder.h"
 #include "ops/profiling_backend.h"
 
@@ -163,7 +164,12 @@ Result<std::shared_ptr<const EngineModel>> load_engine_model(ModelSource source,
                                                              LoadProgress progress) {
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<Backend> backend, make_backend(options));
   source.use_mmap = options.use_mmap;
-  HEADRACE_ASSIGN_OR_RETURN(auto model, Model::load(source, load_options(options, std::move(progress)), *backend));
+  const ModelLoadOptions load = load_options(options, std::move(progress));
+  HEADRACE_ASSIGN_OR_RETURN(auto model, Model::load(source, load, *backend));
+  if (options.self_check) {
+    const auto checked = self_check(*model, load.pack, options.kv_dtype, *backend);
+    if (!checked.ok()) return checked.status().within("model.self_check");
+  }
   return make_engine_model(std::move(model), std::move(backend));
 }
 
