@@ -28,7 +28,7 @@ Status load(ModelSource source, const headrace_options* given, headrace_progress
   HEADRACE_ASSIGN_OR_RETURN(loaded->backend, engine::make_backend(options));
   const ModelLoadOptions load_options = engine::load_options(options, progress_function(progress, user));
   HEADRACE_ASSIGN_OR_RETURN(loaded->model, Model::load(source, load_options, *loaded->backend));
-  loaded->engine = engine::make_engine_model(loaded->model, loaded->backend);
+  HEADRACE_ASSIGN_OR_RETURN(loaded->engine, engine::make_engine_model(loaded->model, loaded->backend, options));
   log_line(options.log, LogLevel::kInfo, "model",
            fmt::format("loaded {} on {}", source.path.empty() ? "sources" : source.path, loaded->backend->name()));
   *model = new headrace_model{std::move(loaded)};

@@ -66,7 +66,7 @@ class StepExecutor {
   virtual ImageReader* images() { return nullptr; }
   // kUnsupported with the reason where the model continues no text.
   virtual Status check_generates() const { return Status(); }
-  // The adapter of a PEFT folder for this model; passes wait while it is packed.
+  // The adapter of a PEFT folder for this model, with those that are the model's own; passes wait while it is packed.
   virtual Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder);
   // Measures how this machine computes the model's products best and gives the table (ops/backend_tuner.h). Passes and
   // measurements take turns; between two, progress is called without a lock with the share done: false cancels.
@@ -83,6 +83,7 @@ struct EngineModel {
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: the model has none
   Status no_chat_template;                                  // why chat_template is null
   std::vector<int32_t> end_of_generation_ids;               // ascending
+  std::shared_ptr<const Adapter> own_adapter;               // of all that names no other (a graft's); null: none
 
   // Sessions whose idle cached values may be given up for a request that needs the room; a session's tokens are the
   // truth, so it only pays by computing them again.

@@ -212,6 +212,7 @@ Result<uint64_t> Scheduler::Impl::submit(RequestParams params) {
     params.adapter = lease.adapter;
   } else {
     lease.prompt = std::move(params.prompt);
+    if (!params.adapter) params.adapter = model_->own_adapter;
   }
   // A session that was taken goes back whatever fails from here on.
   std::shared_ptr<LiveRequest> request;

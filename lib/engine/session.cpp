@@ -37,7 +37,8 @@ Session::Session(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCac
       kv_cache_(std::move(kv_cache)),
       prefill_chunk_(std::max(prefill_chunk, 1)),
       created_unix_seconds_(now_unix_seconds()),
-      kv_(kv_cache_->new_sequence()) {}
+      adapter_(model_->own_adapter),
+      kv_(kv_cache_->new_sequence(adapted_salt(adapter_.get(), {}))) {}
 
 Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<const EngineModel> model,
                                                std::shared_ptr<KvCache> kv_cache, const EngineOptions& options) {
@@ -245,6 +246,7 @@ Status Session::set_adapter(std::shared_ptr<const Adapter> adapter) {
   const std::lock_guard lock(mutex_);
   HEADRACE_RETURN_IF_ERROR(check_idle());
   if (adapter && adapter->model() != model_->model) return failed_precondition("adapter", "is of another model");
+  if (!adapter) adapter = model_->own_adapter;
   const std::string before = adapted_salt(adapter_.get(), {}), after = adapted_salt(adapter.get(), {});
   if (before != after) {
     KvSequence empty = kv_cache_->new_sequence(after);
@@ -259,7 +261,7 @@ Status Session::set_adapter(std::shared_ptr<const Adapter> adapter) {
 Status Session::save(const std::string& path) const {
   const std::lock_guard lock(mutex_);
   HEADRACE_RETURN_IF_ERROR(check_idle());
-  if (adapter_) return unsupported("adapter", "sessions with an adapter are not saved");
+  if (adapter_ != model_->own_adapter) return unsupported("adapter", "sessions with an adapter are not saved");
   SessionRecord record;
   record.identity = model_->executor->kv_identity();
   record.created_unix_seconds = created_unix_seconds_;
@@ -301,7 +303,8 @@ Result<std::shared_ptr<Session>> Session::restore(std::shared_ptr<const EngineMo
   }
   if (opened.values) {
     for (;;) {
-      auto restored = session->kv_cache_->restore(*opened.values, {}, record.rope_length);
+      auto restored =
+          session->kv_cache_->restore(*opened.values, adapted_salt(session->adapter_.get(), {}), record.rope_length);
       if (restored.ok()) {
         const auto cached = std::span<const int32_t>(record.tokens).first(static_cast<size_t>(record.num_cached));
         if (!std::equal(cached.begin(), cached.end(), restored->token_ids.begin(), restored->token_ids.end())) {
