@@ -60,6 +60,8 @@ class StepLoop {
   void start_over_if_outgrown(Sample& sample);
   void mark_scheduled(LiveRequest& request);
 
+  // The token of a position, of an image the model's token for images.
+  int32_t shown_token(int32_t id) const;
   void encode_images();
   void build_batch();
   void run_batch();
