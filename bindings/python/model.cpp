@@ -5,7 +5,7 @@ namespace {
 
 using FloatArray = py::array_t<float>;
 
-// Logits of tokens as they are appended to a session, at most `chunk` of them in one pass (0: all at once).
+// Logits of tokens as they are appended to a session, `chunk` of them in one call (0: all at once).
 FloatArray evaluate(headrace::Session& session, const headrace::Model& model, const std::vector<int32_t>& tokens,
                     size_t chunk) {
   const size_t vocab_size = static_cast<size_t>(model.info().vocab_size);
@@ -86,8 +86,11 @@ void register_model(py::module_& module) {
             if (!arguments.contains("max_tokens")) {
               options.set("kv.max_tokens", std::to_string(std::max<size_t>(token_ids.size(), 64)));
             }
+            constexpr size_t kMostRows = 65536;
+            if (chunk.value_or(0) > 0)
+              options.set("session.prefill_chunk", std::to_string(std::min(*chunk, kMostRows)));
             headrace::Session session(self, options);
-            return evaluate(session, self, token_ids, chunk.value_or(0));
+            return evaluate(session, self, token_ids, 0);
           },
           py::arg("token_ids"), py::arg("chunk") = py::none(),
           "float32 [num_tokens, vocab_size]: row t scores the token after token_ids[t]. chunk: tokens of one forward "
@@ -187,7 +190,7 @@ void register_model(py::module_& module) {
           py::arg("tokens"), py::arg("chunk") = py::none(), py::arg("logits") = true,
           "Append tokens; float32 logits [num_tokens, vocab_size], or None with logits=False, which computes the "
           "tokens "
-          "without reading them. chunk: tokens of one forward pass.")
+          "without reading them. chunk: tokens of one call, for models that rotate by length one prompt after another.")
       .def("fork",
            [](const PythonSession& self) {
              return PythonSession{self.model, self.session.fork()};

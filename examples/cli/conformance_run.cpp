@@ -132,7 +132,7 @@ class Run {
     return std::clamp<int64_t>(room, 0, static_cast<int64_t>(wanted));
   }
 
-  // For a cache of this many tokens and no more: some models rotate by what their cache lets a sequence grow to.
+  // For a cache of this many tokens.
   headrace::Options cache_options(int64_t tokens) const {
     headrace::Options options = this->options();
     options.set("kv.max_tokens", std::to_string(tokens))
@@ -148,17 +148,16 @@ class Run {
 
   // Logits [tokens, vocab_size], computed in pieces of `chunk` tokens.
   Rows evaluate(const headrace::Model& model, const Tokens& ids, size_t chunk) const {
-    headrace::Session session(model, cache_options(static_cast<int64_t>(ids.size())));
-    return evaluate(session, ids, 0, chunk);
+    headrace::Options options = cache_options(static_cast<int64_t>(ids.size()));
+    options.set("session.prefill_chunk", std::to_string(std::min<size_t>(chunk, 65536)));
+    headrace::Session session(model, options);
+    return evaluate(session, ids, 0);
   }
 
-  Rows evaluate(headrace::Session& session, const Tokens& ids, size_t begin, size_t chunk) const {
-    const size_t vocab_size = static_cast<size_t>(model_->info().vocab_size);
-    Rows logits((ids.size() - begin) * vocab_size);
-    for (size_t at = begin; at < ids.size(); at += chunk) {
-      const size_t count = std::min(chunk, ids.size() - at);
-      session.evaluate(ids.data() + at, count, logits.data() + (at - begin) * vocab_size, count * vocab_size);
-    }
+  // In one call: some models rotate by the length of what is there at its end.
+  Rows evaluate(headrace::Session& session, const Tokens& ids, size_t begin) const {
+    Rows logits((ids.size() - begin) * static_cast<size_t>(model_->info().vocab_size));
+    session.evaluate(ids.data() + begin, ids.size() - begin, logits.data(), logits.size());
     return logits;
   }
 
@@ -250,13 +249,13 @@ class Run {
   // A session that goes back and on again, and another that goes on from its past.
   void check_rewound(const std::string& name, const Tokens& ids) {
     headrace::Session session(*model_, cache_options(2 * static_cast<int64_t>(ids.size()) + 32));
-    const Rows first = evaluate(session, ids, 0, ids.size());
+    const Rows first = evaluate(session, ids, 0);
     const size_t kept = ids.size() / 2;
     const size_t vocab_size = static_cast<size_t>(model_->info().vocab_size);
     const Rows tail(first.begin() + static_cast<std::ptrdiff_t>(kept * vocab_size), first.end());
     session.rewind(kept);
     headrace::Session forked = session.fork();
-    const bool same = evaluate(session, ids, kept, ids.size()) == tail && evaluate(forked, ids, kept, 5) == tail;
+    const bool same = evaluate(session, ids, kept) == tail && evaluate(forked, ids, kept) == tail;
     require_same_bits("cache", name, same);
   }
 

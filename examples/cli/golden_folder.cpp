@@ -101,7 +101,7 @@ size_t GoldenFolder::stable_greedy_tokens(const std::string& name, size_t num_to
   if (!json_.contains("cached_generate_equal")) return num_tokens;
   const auto& equal = json_["cached_generate_equal"];
   if (!equal.is_object() || !equal.contains(name) || !equal[name].is_number_unsigned()) return num_tokens;
-  return std::min(num_tokens, equal[name].get<size_t>());
+  return equal[name].get<size_t>() < num_tokens ? 0 : num_tokens;
 }
 
 const GoldenFolder::Entry& GoldenFolder::entry(const std::string& tensor) const {

@@ -27,7 +27,8 @@ class GoldenFolder {
   std::vector<std::string> cases() const;
   // What the folder has of a prompt, without "NAME."; "" gives the tensors that belong to none.
   std::vector<std::string> parts(const std::string& name) const;
-  // Greedy tokens up to which the reference agrees with itself whether it caches or not.
+  // Greedy tokens that say something: none where the reference gives others when it caches, of a rotation that depends on the
+  // length say.
   size_t stable_greedy_tokens(const std::string& name, size_t num_tokens) const;
 
   bool has(const std::string& tensor) const { return tensors_.contains(tensor); }

@@ -14,7 +14,8 @@ namespace {
 
 struct InspectArguments {
   std::string model, memory;
-  bool json = false;
+  bool json = false, self_check = false;
+  SettingArguments settings;
 };
 
 // "16G", "512M", "1.5GiB", plain bytes; units are powers of 1024.
@@ -107,6 +108,11 @@ void inspect(const InspectArguments& arguments) {
   } else {
     print(nlohmann::ordered_json::parse(text), "");
   }
+  if (!arguments.self_check) return;
+  headrace::Options options = arguments.settings.options({"model.self_check"});
+  options.set("model.self_check", "true");
+  headrace::Model::load(arguments.model, options);
+  if (!arguments.json) std::cout << "self_check: each op of this model is computed here as it should be\n";
 }
 
 }  // namespace
@@ -118,6 +124,9 @@ void add_inspect(CLI::App& app) {
       ->required();
   command->add_option("--memory", arguments->memory, "plan for this much memory: 16G, 800M, ...");
   command->add_flag("--json", arguments->json, "print JSON");
+  command->add_flag("--self-check", arguments->self_check,
+                    "load the model and compare each op that it needs with a scalar reference");
+  arguments->settings.add_to(*command);
   command->callback([arguments] { inspect(*arguments); });
 }
 

@@ -144,7 +144,7 @@ typedef struct headrace_model_info {
   int32_t vocab_size;
   int32_t hidden_size;
   int32_t num_layers;
-  int64_t max_position_embeddings; /* context the model was made for, tokens */
+  int64_t max_position_embeddings; /* longest context of the model, tokens; 2^28 where its rotation grows with the text */
   int64_t num_parameters;
   uint64_t weight_bytes;           /* held in memory */
   uint64_t kv_bytes_per_token;     /* with float16 keys and values */
@@ -383,7 +383,7 @@ HEADRACE_API headrace_status headrace_request_add_prompt(headrace_request* reque
  * The prompt has the model's image token once for each image, or once for each of its rows, in the order of the images.
  * Copied. HEADRACE_UNSUPPORTED where the model reads no images, HEADRACE_INVALID_ARGUMENT ("image") for other sizes than it
  * takes and values that are not finite; a prompt and images that do not go together are refused at submit ("images"), as is a
- * session. */
+ * conversation of messages; a session of tokens keeps them. Prompt logprobs score the image's token for each of its rows. */
 HEADRACE_API headrace_status headrace_request_add_image_pixels(headrace_request* request, const float* pixels,
                                                                size_t num_pixels, uint32_t height, uint32_t width,
                                                                headrace_error** error);

@@ -6,6 +6,7 @@
 #include "capi/handles.h"
 #include "formats/json_writer.h"
 #include "model/memory_plan.h"
+#include "model/rope_length.h"
 
 using namespace headrace;
 using namespace headrace::capi;
@@ -27,7 +28,7 @@ Status load(ModelSource source, const headrace_options* given, headrace_progress
   HEADRACE_ASSIGN_OR_RETURN(loaded->backend, engine::make_backend(options));
   const ModelLoadOptions load_options = engine::load_options(options, progress_function(progress, user));
   HEADRACE_ASSIGN_OR_RETURN(loaded->model, Model::load(source, load_options, *loaded->backend));
-  loaded->engine = engine::make_engine_model(loaded->model, loaded->backend);
+  HEADRACE_ASSIGN_OR_RETURN(loaded->engine, engine::make_engine_model(loaded->model, loaded->backend, options));
   log_line(options.log, LogLevel::kInfo, "model",
            fmt::format("loaded {} on {}", source.path.empty() ? "sources" : source.path, loaded->backend->name()));
   *model = new headrace_model{std::move(loaded)};
@@ -139,7 +140,7 @@ headrace_status headrace_model_get_info(const headrace_model* model, headrace_mo
     values.vocab_size = loaded.spec().vocab_size;
     values.hidden_size = loaded.spec().hidden_size;
     values.num_layers = static_cast<int32_t>(loaded.spec().layers.size());
-    values.max_position_embeddings = loaded.spec().max_position_embeddings;
+    values.max_position_embeddings = longest_sequence(loaded.spec());
     values.num_parameters = loaded.num_parameters();
     values.weight_bytes = loaded.weights().bytes;
     values.kv_bytes_per_token = kv_bytes_per_token(loaded.plan(0), KvDType::kF16);

@@ -58,7 +58,7 @@ class EmbeddingRun {
       const int64_t room = step_rows_ - batch.num_tokens();
       const int64_t end = whole ? length : std::min(length, position_ + room);
       if (!pieces.empty() && (room <= 0 || end - position_ > room)) return {};
-      if (position_ == 0) kv_.push_back(scratch_.new_sequence());
+      if (position_ == 0) kv_.push_back(scratch_.new_sequence({}, model_.executor->rope_length(length)));
       const Status reserved = scratch_.reserve(kv_.back(), end);
       if (!reserved.ok()) {
         if (pieces.empty() || reserved.code() != StatusCode::kResourceExhausted) return reserved;
@@ -73,7 +73,7 @@ class EmbeddingRun {
   void add(Batch& batch, std::vector<Piece>& pieces, int64_t length, int64_t end) {
     const int64_t first_row = batch.num_tokens() - position_;  // of position 0, were it here
     const std::span<const int32_t> tokens = input_.tokens.subspan(input_.starts[sequence_], input_.length(sequence_));
-    batch.add_sequence(scratch_, kv_.back(), tokens, end, /*first_logits=*/end);
+    batch.add_sequence(scratch_, kv_.back(), tokens, end, /*first_logits=*/end, model_.own_adapter.get());
     if (!input_.token_types.empty()) {
       const auto types = input_.token_types.subspan(input_.starts[sequence_], input_.length(sequence_));
       batch.token_types.insert(batch.token_types.end(), types.begin() + position_, types.begin() + end);

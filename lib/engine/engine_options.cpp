@@ -196,6 +196,11 @@ constexpr Option kOptions[] = {
       "nothing. auto is the model's first file with .packed added. A file that does not fit is written anew; one that "
       "is changed or cut while mapped changes results or raises SIGBUS."},
      set_path<&EngineOptions::packed_cache>},
+    {{"model.self_check", "boolean", "false", "true|false",
+      "Before a model is used, compare each op that it needs, with its own weights and kv.dtype, with the scalar "
+      "reference: a kernel that this machine computes wrongly fails the load, by the op's name. It costs about as much "
+      "as a prompt of 50 tokens."},
+     set_boolean<&EngineOptions::self_check>},
     {{"kv.dtype", "choice", "f16", "f32|f16|bf16|q8",
       "Type of cached keys and values; q8 has 8-bit codes with a float16 scale per 32."},
      set_kv_dtype},

@@ -46,6 +46,7 @@ struct EngineOptions {
   bool exact = false;  // weights decoded to float32
   bool use_mmap = false;
   std::string packed_cache = "off";  // "off", "auto" or a path
+  bool self_check = false;
   KvDType kv_dtype = KvDType::kF16;
   int64_t kv_max_tokens = 0;  // 0: the model's context, at most 4096
   int32_t kv_block_size = 16;

@@ -97,7 +97,7 @@ Result<std::shared_ptr<KvCache>> make_scratch_cache(const EngineModel& model, co
                            (options.kv_snapshot_interval % options.kv_block_size != 0 ? 1 : 0);
     config.snapshot_interval = blocks * options.kv_block_size;
   }
-  config.identity = model.executor->kv_identity_for(config.num_blocks * options.kv_block_size);
+  config.identity = model.executor->kv_identity();
   auto cache = KvCache::create(std::move(config));
   if (!cache.ok()) return cache.status().within("kv.max_tokens");
   return cache;
@@ -105,7 +105,7 @@ Result<std::shared_ptr<KvCache>> make_scratch_cache(const EngineModel& model, co
 
 Status check_kv_cache(const EngineModel& model, const KvCache& kv_cache) {
   const KvCacheConfig& config = kv_cache.config();
-  if (config.identity != model.executor->kv_identity_for(config.num_blocks * kv_cache.block_size())) {
+  if (config.identity != model.executor->kv_identity()) {
     return failed_precondition("kv_cache", "the cache was made for another model");
   }
   if (config.state_floats != model.executor->state_floats() ||

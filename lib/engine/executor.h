@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,7 +39,7 @@ class StepExecutor {
  public:
   virtual ~StepExecutor() = default;
   virtual int32_t vocab_size() const = 0;
-  // Positions the model was made for.
+  // The longest sequence that the model takes.
   virtual int64_t max_context() const = 0;
   // One per layer with attention, in the order of KvCache's layers.
   virtual std::vector<KvLayout> kv_layouts(KvDType dtype, int32_t block_size) const = 0;
@@ -46,8 +47,9 @@ class StepExecutor {
   virtual uint64_t state_floats() const { return 0; }
   // All that changes the meaning of cached keys and values beside the tokens and the layouts.
   virtual Hash128 kv_identity() const = 0;
-  // The same of a cache whose sequences may grow to `longest` tokens: some models rotate long sequences otherwise.
-  virtual Hash128 kv_identity_for(int64_t /*longest*/) const { return kv_identity(); }
+  // The rotation of a prompt of `length` tokens, and up to how many a sequence keeps it (model/rope_length.h).
+  virtual int64_t rope_length(int64_t /*length*/) const { return 0; }
+  virtual int64_t longest_of_rope_length(int64_t /*rope_length*/) const { return std::numeric_limits<int64_t>::max(); }
   // Of the backend: "cpu/avx2" and its threads.
   virtual std::string_view backend_name() const { return "none"; }
   virtual int num_threads() const { return 1; }
@@ -64,7 +66,7 @@ class StepExecutor {
   virtual ImageReader* images() { return nullptr; }
   // kUnsupported with the reason where the model continues no text.
   virtual Status check_generates() const { return Status(); }
-  // The adapter of a PEFT folder for this model; passes wait while it is packed.
+  // The adapter of a PEFT folder for this model, with those that are the model's own; passes wait while it is packed.
   virtual Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder);
   // Measures how this machine computes the model's products best and gives the table (ops/backend_tuner.h). Passes and
   // measurements take turns; between two, progress is called without a lock with the share done: false cancels.
@@ -83,6 +85,7 @@ struct EngineModel {
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: the model has none
   Status no_chat_template;                                  // why chat_template is null
   std::vector<int32_t> end_of_generation_ids;               // ascending
+  std::shared_ptr<const Adapter> own_adapter;               // of all that names no other (a graft's); null: none
 
   // Sessions whose idle cached values may be given up for a request that needs the room; a session's tokens are the
   // truth, so it only pays by computing them again.

@@ -19,6 +19,13 @@ struct RequestImage {
   Hash128 content;  // of pixels and sizes: what cached keys and values of its rows depend on
 };
 
+// An image of a sequence, from its position `begin` on.
+struct PlacedImage {
+  std::shared_ptr<const RequestImage> image;
+  int64_t begin = 0;
+  int64_t end() const { return begin + image->grid.num_tokens(); }
+};
+
 // Thread rule: encode may be called from any thread; calls take turns with the model's forward passes.
 class ImageReader {
  public:

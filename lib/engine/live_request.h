@@ -70,7 +70,8 @@ struct LiveRequest {
   std::vector<SampledToken> prompt_scores;  // of prompt[max(first_own, 1)...], as far as computed
   bool prompt_sent = false;
 
-  std::vector<PromptImage> images;             // of params.images; rows null until they are needed
+  std::vector<PlacedImage> placed_images;      // of a session first
+  std::vector<PromptImage> images;             // the same; rows null until they are needed
   std::vector<std::vector<float>> image_rows;  // of each
   std::vector<schedule::RowSpan> uncut;        // positions of images whose rows see each other
 

@@ -11,6 +11,8 @@
 #include "cpu/cpu_backend.h"
 #include "engine/image_reader.h"
 #include "model/forward.h"
+#include "model/rope_length.h"
+#include "model/self_check.h"
 #include "model/vision_encoder.h"
 #include "ops/profiling_backend.h"
 
@@ -21,23 +23,30 @@ constexpr uint64_t kMostTuningBytes = uint64_t{4} << 20;
 
 class ModelExecutor : public StepExecutor, public ImageReader {
  public:
-  ModelExecutor(std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend)
-      : model_(std::move(model)), backend_(std::move(backend)), forward_(model_->spec(), model_->weights(), *backend_) {
+  ModelExecutor(std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend,
+                std::optional<AdapterParts> own_adapter)
+      : model_(std::move(model)),
+        backend_(std::move(backend)),
+        own_adapter_(std::move(own_adapter)),
+        forward_(model_->spec(), model_->weights(), *backend_) {
     if (model_->vision() != nullptr) encoder_.emplace(*model_->vision(), model_->vision_weights(), *backend_);
   }
 
   int32_t vocab_size() const override { return model_->spec().vocab_size; }
-  int64_t max_context() const override { return model_->spec().max_position_embeddings; }
+  int64_t max_context() const override { return longest_sequence(model_->spec()); }
   std::vector<KvLayout> kv_layouts(KvDType dtype, int32_t block_size) const override {
     return headrace::kv_layouts(model_->spec(), dtype, block_size);
   }
   uint64_t state_floats() const override { return headrace::state_floats(model_->spec()); }
-  Hash128 kv_identity() const override { return model_->identity(); }
-  Hash128 kv_identity_for(int64_t longest) const override {
-    const Hash128 identity = kv_identity();
-    if (!uses_long_rope(model_->spec(), std::min(longest, max_context()))) return identity;
-    const std::string text = fmt::format("{:016x}{:016x} long rope", identity.high, identity.low);
-    return hash128(text.data(), text.size());
+  Hash128 kv_identity() const override {
+    const Hash128 model = model_->identity();
+    if (!own_adapter_) return model;
+    const uint64_t both[] = {model.high, model.low, own_adapter_->identity.high, own_adapter_->identity.low};
+    return hash128(both, sizeof both);
+  }
+  int64_t rope_length(int64_t length) const override { return headrace::rope_length(model_->spec(), length); }
+  int64_t longest_of_rope_length(int64_t rope_length) const override {
+    return headrace::longest_of_rope_length(model_->spec(), rope_length);
   }
   std::string_view backend_name() const override { return backend_->name(); }
   int num_threads() const override { return backend_->num_threads(); }
@@ -75,6 +84,7 @@ class ModelExecutor : public StepExecutor, public ImageReader {
   Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder) override {
     HEADRACE_RETURN_IF_ERROR(check_generates());
     HEADRACE_ASSIGN_OR_RETURN(AdapterParts parts, AdapterParts::read(*model_, folder));
+    if (own_adapter_) parts = AdapterParts::sum(*own_adapter_, parts);
     const std::lock_guard lock(mutex_);
     return Adapter::pack(model_, std::move(parts), *backend_);
   }
@@ -110,6 +120,7 @@ class ModelExecutor : public StepExecutor, public ImageReader {
 
   const std::shared_ptr<const Model> model_;
   const std::shared_ptr<Backend> backend_;
+  const std::optional<AdapterParts> own_adapter_;
   std::mutex mutex_;
   ForwardPass forward_;
   std::optional<VisionEncoder> encoder_;
@@ -165,12 +176,25 @@ Result<std::shared_ptr<const EngineModel>> load_engine_model(ModelSource source,
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<Backend> backend, make_backend(options));
   source.use_mmap = options.use_mmap;
   HEADRACE_ASSIGN_OR_RETURN(auto model, Model::load(source, load_options(options, std::move(progress)), *backend));
-  return make_engine_model(std::move(model), std::move(backend));
+  return make_engine_model(std::move(model), std::move(backend), options);
 }
 
-std::shared_ptr<const EngineModel> make_engine_model(std::shared_ptr<const Model> model,
-                                                     std::shared_ptr<Backend> backend) {
+Result<std::shared_ptr<const EngineModel>> make_engine_model(std::shared_ptr<const Model> model,
+                                                             std::shared_ptr<Backend> backend,
+                                                             const EngineOptions& options) {
+  if (options.self_check) {
+    const auto checked = self_check(*model, load_options(options).pack, options.kv_dtype, *backend);
+    if (!checked.ok()) return checked.status().within("model.self_check");
+  }
   auto engine = std::make_shared<EngineModel>();
+  std::optional<AdapterParts> own_adapter;
+  for (const std::string& folder : model->adapter_folders()) {
+    HEADRACE_ASSIGN_OR_RETURN(AdapterParts parts, AdapterParts::read(*model, folder));
+    own_adapter = own_adapter ? AdapterParts::sum(std::move(*own_adapter), parts) : std::move(parts);
+  }
+  if (own_adapter) {
+    HEADRACE_ASSIGN_OR_RETURN(engine->own_adapter, Adapter::pack(model, *own_adapter, *backend));
+  }
   engine->tokenizer = model->tokenizer();
   auto chat_template = model->chat_template();
   if (chat_template.ok()) {
@@ -180,8 +204,8 @@ std::shared_ptr<const EngineModel> make_engine_model(std::shared_ptr<const Model
   }
   engine->end_of_generation_ids = model->end_of_generation_ids();
   engine->model = model;
-  engine->executor = std::make_shared<ModelExecutor>(std::move(model), std::move(backend));
-  return engine;
+  engine->executor = std::make_shared<ModelExecutor>(std::move(model), std::move(backend), std::move(own_adapter));
+  return std::shared_ptr<const EngineModel>(std::move(engine));
 }
 
 }  // namespace headrace::engine

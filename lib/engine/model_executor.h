@@ -22,8 +22,10 @@ ModelLoadOptions load_options(const EngineOptions& options, LoadProgress progres
 Result<std::shared_ptr<const EngineModel>> load_engine_model(ModelSource source, const EngineOptions& options,
                                                              LoadProgress progress = {});
 
-// The same for a model that was loaded onto `backend`, which it must not share with another.
-std::shared_ptr<const EngineModel> make_engine_model(std::shared_ptr<const Model> model,
-                                                     std::shared_ptr<Backend> backend);
+// The same for a model that was loaded onto `backend` with these options; it must not share it with another. Errors are those
+// of the self-check, where it is asked for, and of a graft's adapters.
+Result<std::shared_ptr<const EngineModel>> make_engine_model(std::shared_ptr<const Model> model,
+                                                             std::shared_ptr<Backend> backend,
+                                                             const EngineOptions& options);
 
 }  // namespace headrace::engine

@@ -122,8 +122,8 @@ class Scheduler::Impl {
   Result<uint64_t> submit_checked(RequestParams params);
   // Everything that can be wrong with a request once its prompt is known.
   Status check_prompt(const RequestParams& params, const Session::Lease& lease) const;
-  // Puts images into their places in the prompt.
-  Status place(const RequestParams& params, std::vector<int32_t>& prompt, std::vector<PromptImage>& images) const;
+  // Puts the request's images into their places in its own part of the prompt, behind those of the session.
+  Status place(const RequestParams& params, Session::Lease& lease) const;
   Result<std::shared_ptr<LiveRequest>> make_request(uint64_t id, RequestParams params, Session::Lease& lease);
   bool begin_step(Status& status);
   bool end_step();
@@ -182,26 +182,29 @@ Status Scheduler::Impl::check_prompt(const RequestParams& params, const Session:
   return Status();
 }
 
-Status Scheduler::Impl::place(const RequestParams& params, std::vector<int32_t>& prompt,
-                              std::vector<PromptImage>& images) const {
+Status Scheduler::Impl::place(const RequestParams& params, Session::Lease& lease) const {
   if (params.images.empty()) return {};
   ImageReader* const reader = model_->executor->images();
   if (reader == nullptr) return unsupported("images", "the model reads none");
-  if (params.session) return unsupported("images", "of a request on a session");
-  if (params.num_prompt_logprobs >= 0) return unsupported("num_prompt_logprobs", "of a prompt with images");
+  if (lease.of_messages)
+    return unsupported("images", "of a conversation of messages, whose template would not know them");
+  std::vector<PromptImage> images;
   for (const auto& image : params.images) images.push_back({0, image->grid, nullptr});
-  HEADRACE_RETURN_IF_ERROR(place_images(reader->vision().image_token_id, prompt, images));
+  std::vector<int32_t> own(lease.prompt.begin() + lease.first_own, lease.prompt.end());
+  HEADRACE_RETURN_IF_ERROR(place_images(reader->vision().image_token_id, own, images));
   for (size_t i = 0; i < images.size(); ++i) {
     const int32_t id = kv_cache_->content_id(params.images[i]->content);
-    std::fill(prompt.begin() + images[i].begin, prompt.begin() + images[i].end(), id);
+    std::fill(own.begin() + images[i].begin, own.begin() + images[i].end(), id);
+    lease.images.push_back({params.images[i], lease.first_own + images[i].begin});
   }
+  lease.prompt.resize(static_cast<size_t>(lease.first_own));
+  lease.prompt.insert(lease.prompt.end(), own.begin(), own.end());
   return {};
 }
 
 Result<std::shared_ptr<LiveRequest>> Scheduler::Impl::make_request(uint64_t id, RequestParams params,
                                                                    Session::Lease& lease) {
-  std::vector<PromptImage> images;
-  HEADRACE_RETURN_IF_ERROR(place(params, lease.prompt, images));
+  HEADRACE_RETURN_IF_ERROR(place(params, lease));
   HEADRACE_RETURN_IF_ERROR(check_prompt(params, lease));
   std::optional<text::StopMatcher> matcher;
   if (!params.stop_strings.empty()) {
@@ -228,11 +231,12 @@ Result<std::shared_ptr<LiveRequest>> Scheduler::Impl::make_request(uint64_t id, 
   request->prompt = std::move(lease.prompt);
   request->first_own = lease.first_own;
   request->kv = std::move(lease.kv);
-  request->image_rows.resize(images.size());
-  for (const PromptImage& image : images) {
+  request->placed_images = std::move(lease.images);
+  request->image_rows.resize(request->placed_images.size());
+  for (const PlacedImage& image : request->placed_images) {
+    request->images.push_back({image.begin, image.image->grid, nullptr});
     if (has_spans(model_->executor->images()->decoder())) request->uncut.push_back({image.begin, image.end()});
   }
-  request->images = std::move(images);
   return request;
 }
 
@@ -307,6 +311,7 @@ Result<uint64_t> Scheduler::Impl::submit_checked(RequestParams params) {
     params.adapter = lease.adapter;
   } else {
     lease.prompt = std::move(params.prompt);
+    if (!params.adapter) params.adapter = model_->own_adapter;
   }
   // A session that was taken goes back whatever fails from here on.
   std::shared_ptr<LiveRequest> request;
@@ -316,7 +321,7 @@ Result<uint64_t> Scheduler::Impl::submit_checked(RequestParams params) {
       lease.prompt = std::move(request->prompt);
       lease.kv = std::move(request->kv);
     }
-    session->give_back(std::move(lease.prompt), 0, {}, std::move(lease.kv));
+    session->give_back(std::move(lease.prompt), 0, {}, {}, std::move(lease.kv));
   };
   try {
     auto made = make_request(id, std::move(params), lease);

@@ -37,7 +37,8 @@ Session::Session(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCac
       kv_cache_(std::move(kv_cache)),
       prefill_chunk_(std::max(prefill_chunk, 1)),
       created_unix_seconds_(now_unix_seconds()),
-      kv_(kv_cache_->new_sequence()) {}
+      adapter_(model_->own_adapter),
+      kv_(kv_cache_->new_sequence(adapted_salt(adapter_.get(), {}))) {}
 
 Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<const EngineModel> model,
                                                std::shared_ptr<KvCache> kv_cache, const EngineOptions& options) {
@@ -125,7 +126,11 @@ Status Session::append_message(std::string_view role, std::string_view content) 
 
 std::vector<int32_t> Session::tokens() const {
   const std::lock_guard lock(mutex_);
-  return tokens_;
+  std::vector<int32_t> out = tokens_;
+  for (int32_t& id : out) {
+    if (id < 0) id = model_->executor->images()->vision().image_token_id;
+  }
+  return out;
 }
 
 std::vector<Session::Message> Session::messages() const {
@@ -166,19 +171,43 @@ Status Session::reserve(int64_t num_tokens) {
   }
 }
 
+Result<std::vector<PromptImage>> Session::encode_images(int64_t begin, std::vector<std::vector<float>>& rows) const {
+  std::vector<PromptImage> out;
+  rows.resize(images_.size());
+  for (size_t i = 0; i < images_.size(); ++i) {
+    out.push_back({images_[i].begin, images_[i].image->grid, nullptr});
+    if (images_[i].end() <= begin) continue;
+    HEADRACE_RETURN_IF_ERROR(model_->executor->images()->encode(*images_[i].image, rows[i]));
+    out.back().rows = rows[i].data();
+  }
+  return out;
+}
+
 Status Session::compute(const std::vector<int32_t>& tokens, int64_t num_logits, float* logits) {
   const auto size = static_cast<int64_t>(tokens.size());
   const int64_t first_logits = size - num_logits;
   const auto vocab_size = static_cast<int64_t>(model_->executor->vocab_size());
+  const int64_t rotation = model_->executor->rope_length(size);
+  if (kv_.rope_length() != rotation) {
+    KvSequence empty = kv_cache_->new_sequence(adapted_salt(adapter_.get(), {}), rotation);
+    kv_ = std::move(empty);
+  }
   // Values of rows whose logits are wanted must be computed, not found.
   if (kv_.num_tokens() == 0) kv_cache_->match_prefix(kv_, tokens, first_logits);
+  std::vector<std::vector<float>> image_rows;
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<PromptImage> images, encode_images(kv_.num_tokens(), image_rows));
+  const ImageReader* const reader = images.empty() ? nullptr : model_->executor->images();
   while (kv_.num_tokens() < size) {
     const int64_t start = kv_.num_tokens();
-    const int64_t end = std::min<int64_t>(size, start + prefill_chunk_);
+    int64_t end = std::min<int64_t>(size, start + prefill_chunk_);
+    for (const PromptImage& image : images) {  // rows that see each other come together
+      if (has_spans(reader->decoder()) && image.begin < end && end < image.end()) end = image.end();
+    }
     HEADRACE_RETURN_IF_ERROR(reserve(end));
     Batch batch;
     const int64_t first_row = std::max(start, first_logits);
     batch.add_sequence(*kv_cache_, kv_, tokens, end, first_row, adapter_.get());
+    if (reader != nullptr) add_image_rows(batch, reader->decoder(), reader->vision(), images, start, end);
     float* out = batch.logits_rows.empty() ? nullptr : logits + (first_row - first_logits) * vocab_size;
     HEADRACE_RETURN_IF_ERROR(model_->executor->run(batch, *kv_cache_, out));
     HEADRACE_RETURN_IF_ERROR(kv_cache_->commit(kv_, tokens, end));
@@ -213,6 +242,7 @@ Result<std::shared_ptr<Session>> Session::fork() const {
     HEADRACE_RETURN_IF_ERROR(check_idle());
     copy.reset(new Session(model_, kv_cache_, prefill_chunk_));
     copy->tokens_ = tokens_;
+    copy->images_ = images_;
     copy->messages_ = messages_;
     copy->created_unix_seconds_ = created_unix_seconds_;
     copy->adapter_ = adapter_;
@@ -229,6 +259,12 @@ Status Session::rewind(int64_t num_tokens) {
   if (num_tokens < 0 || num_tokens > static_cast<int64_t>(tokens_.size())) {
     return invalid_argument("num_tokens", "{} is not in [0, {}]", num_tokens, tokens_.size());
   }
+  for (const PlacedImage& image : images_) {
+    if (image.begin >= num_tokens || num_tokens >= image.end()) continue;
+    return invalid_argument("num_tokens", "{} is inside an image, which has [{}, {})", num_tokens, image.begin,
+                            image.end());
+  }
+  std::erase_if(images_, [&](const PlacedImage& image) { return image.begin >= num_tokens; });
   tokens_.resize(static_cast<size_t>(num_tokens));
   messages_.clear();
   if (kv_.num_tokens() > num_tokens) kv_cache_->rewind(kv_, num_tokens);
@@ -240,6 +276,7 @@ Status Session::set_adapter(std::shared_ptr<const Adapter> adapter) {
   const std::lock_guard lock(mutex_);
   HEADRACE_RETURN_IF_ERROR(check_idle());
   if (adapter && adapter->model() != model_->model) return failed_precondition("adapter", "is of another model");
+  if (!adapter) adapter = model_->own_adapter;
   const std::string before = adapted_salt(adapter_.get(), {}), after = adapted_salt(adapter.get(), {});
   if (before != after) {
     KvSequence empty = kv_cache_->new_sequence(after);
@@ -254,13 +291,15 @@ Status Session::set_adapter(std::shared_ptr<const Adapter> adapter) {
 Status Session::save(const std::string& path) const {
   const std::lock_guard lock(mutex_);
   HEADRACE_RETURN_IF_ERROR(check_idle());
-  if (adapter_) return unsupported("adapter", "sessions with an adapter are not saved");
+  if (adapter_ != model_->own_adapter) return unsupported("adapter", "sessions with an adapter are not saved");
+  if (!images_.empty()) return unsupported("images", "sessions with images are not saved");
   SessionRecord record;
   record.identity = model_->executor->kv_identity();
   record.created_unix_seconds = created_unix_seconds_;
   record.tokens = tokens_;
   for (const Message& message : messages_) record.messages.emplace_back(message.role, message.content);
   record.num_cached = kv_.num_tokens();
+  record.rope_length = kv_.rope_length();
   return replace_file(path, [&](const WriteBytes& write) -> Status {
     HEADRACE_RETURN_IF_ERROR(write_session_record(record, write));
     if (record.num_cached == 0) return Status();
@@ -283,6 +322,9 @@ Result<std::shared_ptr<Session>> Session::restore(std::shared_ptr<const EngineMo
       std::find_if(record.tokens.begin(), record.tokens.end(), [&](int32_t id) { return id < 0 || id >= vocab_size; });
   if (stray != record.tokens.end()) return malformed(name, "{} is no token id", *stray);
   HEADRACE_RETURN_IF_ERROR(session->check_room(static_cast<int64_t>(record.tokens.size())));
+  if (session->model_->executor->rope_length(record.rope_length) != record.rope_length) {
+    return malformed(name, "{} names no rotation of the model", record.rope_length);
+  }
   for (auto& [role, content] : record.messages) {
     if (text::utf8_invalid_offset(role) != std::string::npos ||
         text::utf8_invalid_offset(content) != std::string::npos) {
@@ -292,7 +334,8 @@ Result<std::shared_ptr<Session>> Session::restore(std::shared_ptr<const EngineMo
   }
   if (opened.values) {
     for (;;) {
-      auto restored = session->kv_cache_->restore(*opened.values);
+      auto restored =
+          session->kv_cache_->restore(*opened.values, adapted_salt(session->adapter_.get(), {}), record.rope_length);
       if (restored.ok()) {
         const auto cached = std::span<const int32_t>(record.tokens).first(static_cast<size_t>(record.num_cached));
         if (!std::equal(cached.begin(), cached.end(), restored->token_ids.begin(), restored->token_ids.end())) {
@@ -322,7 +365,9 @@ Result<Session::Lease> Session::acquire(std::span<const int32_t> request_prompt)
     lease.prompt = tokens_;
     lease.first_own = static_cast<int64_t>(tokens_.size());
     lease.prompt.insert(lease.prompt.end(), request_prompt.begin(), request_prompt.end());
+    lease.images = images_;
   } else {
+    lease.of_messages = true;
     if (!request_prompt.empty()) {
       return invalid_argument("prompt", "the session's messages are the prompt; append a message instead");
     }
@@ -343,10 +388,12 @@ Result<Session::Lease> Session::acquire(std::span<const int32_t> request_prompt)
   return lease;
 }
 
-void Session::give_back(std::vector<int32_t> tokens, int64_t num_output, std::string reply, KvSequence kv) {
+void Session::give_back(std::vector<int32_t> tokens, int64_t num_output, std::string reply,
+                        std::vector<PlacedImage> images, KvSequence kv) {
   const std::lock_guard lock(mutex_);
   if (num_output > 0) {
     tokens_ = std::move(tokens);
+    images_ = std::move(images);
     if (!messages_.empty()) messages_.push_back({"assistant", std::move(reply)});
   } else {
     kv_cache_->rewind(kv, common_prefix(tokens_, tokens, kv.num_tokens()));

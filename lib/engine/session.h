@@ -15,6 +15,7 @@
 #include "base/byte_source.h"
 #include "base/status.h"
 #include "engine/executor.h"
+#include "engine/image_reader.h"
 
 namespace headrace::engine {
 
@@ -45,7 +46,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Rendered with the model's template when a request runs. kNotFound where the model has no template.
   Status append_message(std::string_view role, std::string_view content);
 
-  // Tokens computed or appended; of a session of messages, those of the last request.
+  // Tokens computed or appended, of an image its token for each of its rows; of a session of messages, those of the last
+  // request.
   std::vector<int32_t> tokens() const;
   std::vector<Message> messages() const;
   bool busy() const;
@@ -55,11 +57,11 @@ class Session : public std::enable_shared_from_this<Session> {
   Status evaluate(std::span<const int32_t> tokens, float* logits);
   // Another session with the same past, sharing its cached blocks.
   Result<std::shared_ptr<Session>> fork() const;
-  // Forgets all but the first num_tokens tokens, and every message.
+  // Forgets all but the first num_tokens tokens, and every message. kInvalidArgument for a place inside an image.
   Status rewind(int64_t num_tokens);
   // The adapter of all that the session computes from here on; null: none. Values of another are forgotten, tokens stay.
   Status set_adapter(std::shared_ptr<const Adapter> adapter);
-  // kUnsupported with an adapter: a file does not hold it. Writes beside `path` and renames, so that a failure leaves what was there.
+  // kUnsupported with an adapter or images: a file does not hold them. Writes beside `path` and renames, so that a failure leaves what was there.
   Status save(const std::string& path) const;
 
   // --- for the scheduler ---
@@ -68,14 +70,17 @@ class Session : public std::enable_shared_from_this<Session> {
   struct Lease {
     std::vector<int32_t> prompt;  // the session's (or the rendered conversation's) tokens, then the request's
     int64_t first_own = 0;        // where the request's own part begins in `prompt`; 0 for rendered conversations
-    KvSequence kv;                // cached values of a prefix of `prompt`, at most all but its last token
+    bool of_messages = false;
+    std::vector<PlacedImage> images;  // of the session
+    KvSequence kv;                    // cached values of a prefix of `prompt`, at most all but its last token
     std::shared_ptr<const Adapter> adapter;
   };
   // Makes the session busy.
   Result<Lease> acquire(std::span<const int32_t> request_prompt);
   // The request ended: `tokens` are prompt and output so far, the last num_output of them output, `reply` their text; kv
-  // holds values of a prefix of them. Without output the session is as before acquire.
-  void give_back(std::vector<int32_t> tokens, int64_t num_output, std::string reply, KvSequence kv);
+  // holds values of a prefix of them, and `images` are all of theirs. Without output the session is as before acquire.
+  void give_back(std::vector<int32_t> tokens, int64_t num_output, std::string reply, std::vector<PlacedImage> images,
+                 KvSequence kv);
 
   // For EngineModel: gives the cached values up unless the session is busy or pinned; false when there was nothing to give.
   bool shed();
@@ -97,6 +102,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Stores the values of all of `tokens` and computes the logits of the last num_logits of them.
   Status compute(const std::vector<int32_t>& tokens, int64_t num_logits, float* logits);
   Status reserve(int64_t num_tokens);
+  // The images' places, with rows of those that have positions in [begin, ...): `rows` holds them.
+  Result<std::vector<PromptImage>> encode_images(int64_t begin, std::vector<std::vector<float>>& rows) const;
   void touch();
 
   std::shared_ptr<const EngineModel> model_;
@@ -107,7 +114,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   mutable std::mutex mutex_;  // guards what follows; held while evaluate computes
   bool busy_ = false;
-  std::vector<int32_t> tokens_;
+  std::vector<int32_t> tokens_;      // positions of an image hold a number below 0 (KvCache::content_id)
+  std::vector<PlacedImage> images_;  // of tokens_, in order
   std::vector<Message> messages_;
   int64_t created_unix_seconds_ = 0;  // the templates' clock: one conversation renders the same way each time
   std::shared_ptr<const Adapter> adapter_;

@@ -60,6 +60,9 @@ Result<SessionRecord> parse_record(const std::string& text, const std::string& n
       record.messages.emplace_back(message.at(0).get<std::string>(), message.at(1).get<std::string>());
     }
     HEADRACE_ASSIGN_OR_RETURN(record.num_cached, integer(json.at("num_cached"), 0, INT32_MAX));
+    if (json.contains("rope_length")) {
+      HEADRACE_ASSIGN_OR_RETURN(record.rope_length, integer(json.at("rope_length"), 0, INT32_MAX));
+    }
   } catch (const nlohmann::json::exception& e) {
     return malformed(name, "the session's record cannot be read: {}", json_error_text(e.what()));
   }
@@ -80,8 +83,9 @@ std::string record_text(const SessionRecord& record) {
     append_json_string(out, content);
     out += ']';
   }
-  fmt::format_to(std::back_inserter(out), "],\"num_cached\":{},\"tokens\":[{}]}}", record.num_cached,
-                 fmt::join(record.tokens, ","));
+  fmt::format_to(std::back_inserter(out), "],\"num_cached\":{}", record.num_cached);
+  if (record.rope_length != 0) fmt::format_to(std::back_inserter(out), ",\"rope_length\":{}", record.rope_length);
+  fmt::format_to(std::back_inserter(out), ",\"tokens\":[{}]}}", fmt::join(record.tokens, ","));
   return out;
 }
 

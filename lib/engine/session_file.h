@@ -32,6 +32,7 @@ struct SessionRecord {
   std::vector<int32_t> tokens;
   std::vector<std::pair<std::string, std::string>> messages;  // role, content
   int64_t num_cached = 0;
+  int64_t rope_length = 0;  // of those values
 };
 
 // Everything before the cached values.

@@ -23,6 +23,10 @@ StepLoop::StepLoop(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvC
 
 StepLoop::~StepLoop() { tear_down(); }
 
+int32_t StepLoop::shown_token(int32_t id) const {
+  return id < 0 ? model_->executor->images()->vision().image_token_id : id;
+}
+
 std::unique_ptr<Sample> StepLoop::make_sample(LiveRequest& request, uint32_t index) const {
   auto sample = std::make_unique<Sample>(
       request, index,
@@ -36,7 +40,7 @@ std::unique_ptr<Sample> StepLoop::make_sample(LiveRequest& request, uint32_t ind
   sample->sequence.prompt_size = static_cast<int64_t>(request.prompt.size());
   if (request.sampler.params().repetition_penalty != 1.0f) {
     for (const int32_t id : request.prompt) {
-      ++sample->history.prompt_counts[id < 0 ? model_->executor->images()->vision().image_token_id : id];
+      ++sample->history.prompt_counts[shown_token(id)];
     }
   }
   return sample;
@@ -48,7 +52,13 @@ void StepLoop::accept(const std::shared_ptr<LiveRequest>& request) {
     request->num_open = request->params.n;
     schedule::Sequence& sequence = request->samples[0]->sequence;
     sequence.slots = static_cast<int32_t>(request->params.n);
-    sequence.kv = std::move(request->kv);
+    sequence.rope_length = model_->executor->rope_length(sequence.prompt_size);
+    // A session's values of another rotation are of no use.
+    if (request->kv.rope_length() == sequence.rope_length) {
+      sequence.kv = std::move(request->kv);
+    } else {
+      request->kv = KvSequence();
+    }
     // The first token of all has nothing before it that could score it.
     const int64_t first_scored = std::max<int64_t>(request->first_own, 1);
     if (request->wants_prompt_scores() && first_scored < sequence.prompt_size) {
@@ -120,7 +130,7 @@ void StepLoop::encode_images() {
       PromptImage& image = request.images[i];
       if (image.rows != nullptr || image.end() <= entry.start || end <= image.begin) continue;
       std::vector<float>& rows = request.image_rows[i];
-      if (Status status = model_->executor->images()->encode(*request.params.images[i], rows); !status.ok()) {
+      if (Status status = model_->executor->images()->encode(*request.placed_images[i].image, rows); !status.ok()) {
         failed.emplace_back(&request, std::move(status));
         break;
       }
@@ -241,8 +251,8 @@ Status StepLoop::score_prompt(const Entry& entry) {
     if (position + 1 >= sequence.prompt_size) break;
     const size_t index = entry.first_logits + static_cast<size_t>(i);
     const float* row = logits_.data() + index * vocab_size;
-    HEADRACE_ASSIGN_OR_RETURN(SampledToken score, score_token({row, vocab_size}, logit_stats_[index],
-                                                              sequence.token_ids[static_cast<size_t>(position + 1)],
+    const int32_t scored = shown_token(sequence.token_ids[static_cast<size_t>(position + 1)]);
+    HEADRACE_ASSIGN_OR_RETURN(SampledToken score, score_token({row, vocab_size}, logit_stats_[index], scored,
                                                               sample.request.params.num_prompt_logprobs));
     sample.request.prompt_scores.push_back(std::move(score));
     sequence.first_logits_row = position + 1;
@@ -259,6 +269,7 @@ void StepLoop::draw_first(Sample& root, std::span<float> row, const LogitStats& 
   request.samples.reserve(request.params.n);
   for (uint32_t index = 1; index < request.params.n; ++index) {
     auto sample = make_sample(request, index);
+    sample->sequence.rope_length = root.sequence.rope_length;
     sample->sequence.kv = kv_cache_->fork(root.sequence.kv);
     start_running(*sample);
     request.samples.push_back(std::move(sample));
@@ -299,6 +310,7 @@ bool StepLoop::draw(Sample& sample, std::span<float> row, const LogitStats& stat
     finish(request, sample.index, FinishReason::kLength);
   } else {
     emit_text(sample);
+    start_over_if_outgrown(sample);
   }
   return true;
 }
@@ -339,6 +351,7 @@ void StepLoop::emit_prompt(LiveRequest& request) {
   Event event;
   event.type = EventType::kPrompt;
   event.tokens.assign(request.prompt.begin() + static_cast<ptrdiff_t>(request.first_own), request.prompt.end());
+  for (int32_t& id : event.tokens) id = shown_token(id);
   const bool with_top = request.params.num_prompt_logprobs > 0;
   if (request.first_own == 0) {
     event.logprobs.push_back(0.0f);
@@ -365,7 +378,7 @@ void StepLoop::let_go(Sample& sample, SequenceState state, bool keep_output) {
     // sample, and is forgotten with it.
     const int64_t num_output = keep_output ? sequence.num_output() : 0;
     session->give_back(std::move(sequence.token_ids), num_output, sample.text.release_text(),
-                       std::exchange(sequence.kv, KvSequence()));
+                       std::move(sample.request.placed_images), std::exchange(sequence.kv, KvSequence()));
   } else {
     kv_cache_->release(sequence.kv);
   }
@@ -457,7 +470,7 @@ void StepLoop::tear_down() {
 void StepLoop::abandon(LiveRequest& request) {
   const auto& session = request.params.session;
   if (!session || !request.samples.empty()) return;
-  session->give_back(std::move(request.prompt), 0, {}, std::move(request.kv));
+  session->give_back(std::move(request.prompt), 0, {}, {}, std::move(request.kv));
 }
 
 bool StepLoop::held_back() const {

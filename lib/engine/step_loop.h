@@ -77,12 +77,15 @@ class StepLoop {
   ReuseMiss reuse_miss_of(const schedule::Sequence& sequence, int64_t reusable, PrefixMiss miss) const;
   bool shed_waiting(const Sample& keep);
   void preempt(Sample& sample);
+  void start_over_if_outgrown(Sample& sample);
   void mark_scheduled(LiveRequest& request);
   void enqueue(Sample& sample);
   void dequeue(Sample& sample);
   void start_running(Sample& sample);
   void stop_running(Sample& sample);
 
+  // The token of a position, of an image the model's token for images.
+  int32_t shown_token(int32_t id) const;
   void encode_images();
   void build_batch();
   void run_batch();

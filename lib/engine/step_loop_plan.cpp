@@ -154,7 +154,8 @@ int64_t StepLoop::cached_prefix(const Sample& sample) const {
   const schedule::Sequence& sequence = sample.sequence;
   if (!sequence.kv.block_ids().empty()) return sequence.num_computed();
   return kv_cache_->peek_prefix(sequence.token_ids, std::min(sequence.size() - 1, sequence.first_logits_row),
-                                adapted_salt(sample.request.params.adapter.get(), sample.request.params.cache_salt));
+                                adapted_salt(sample.request.params.adapter.get(), sample.request.params.cache_salt),
+                                sequence.rope_length);
 }
 
 // Whether a running request of the tenant is computing blocks that this one could use: it waits for them rather than compute
@@ -168,7 +169,8 @@ bool StepLoop::waits_for_prefix(Sample& sample) {
   int64_t cached = -1;
   for (const Sample* other : running_) {
     const schedule::Sequence& ahead = other->sequence;
-    if (ahead.tenant != sequence.tenant || ahead.num_pending() < 2) continue;
+    if (ahead.tenant != sequence.tenant || ahead.rope_length != sequence.rope_length || ahead.num_pending() < 2)
+      continue;
     if (other->request.params.adapter != params.adapter || other->request.params.cache_salt != params.cache_salt)
       continue;
     const auto end = static_cast<ptrdiff_t>(std::min(reusable, ahead.size()));
@@ -256,6 +258,17 @@ void StepLoop::preempt(Sample& sample) {
   ++sample.request.tenant->metrics.preemptions;
 }
 
+// A sequence that its rotation no longer serves takes that of its length, and is computed again.
+void StepLoop::start_over_if_outgrown(Sample& sample) {
+  schedule::Sequence& sequence = sample.sequence;
+  if (sequence.size() <= model_->executor->longest_of_rope_length(sequence.rope_length)) return;
+  enqueue(sample);  // first: it may find no memory
+  sequence.rope_length = model_->executor->rope_length(sequence.size());
+  kv_cache_->release(sequence.kv);
+  stop_running(sample);
+  sequence.state = SequenceState::kPreempted;
+}
+
 // A running sequence takes part in the step with what the budget has for it.
 void StepLoop::grant_rows(Sample& sample, StepBudget& budget) {
   const StepDemand demand = demand_of(sample);
@@ -335,8 +348,8 @@ bool StepLoop::make_room_for(Sample& sample) {
   bool fresh = sequence.kv.block_ids().empty();
   if (!fresh && !sample.request.scheduled) sample.request.reuse_miss = ReuseMiss::kNone;
   if (fresh) {
-    sequence.kv =
-        kv_cache_->new_sequence(adapted_salt(sample.request.params.adapter.get(), sample.request.params.cache_salt));
+    sequence.kv = kv_cache_->new_sequence(
+        adapted_salt(sample.request.params.adapter.get(), sample.request.params.cache_salt), sequence.rope_length);
     PrefixMiss miss = PrefixMiss::kNone;
     kv_cache_->match_prefix(sequence.kv, sequence.token_ids, reusable, &miss);
     if (!sample.request.scheduled) sample.request.reuse_miss = reuse_miss_of(sequence, reusable, miss);

@@ -72,6 +72,20 @@ class EvictedHashes {
   std::vector<Hash128> hashes_;
 };
 
+// A salt as it is, unless it could be taken for the other form.
+std::string salt_with_length(std::string salt, int64_t rope_length) {
+  constexpr char kMark = '\1';
+  if (rope_length == 0 && !salt.starts_with(kMark)) return salt;
+  return kMark + std::to_string(rope_length) + kMark + salt;
+}
+
+// Of a file's values: those of another rotation are of no use.
+Hash128 identity_with_length(const Hash128& identity, int64_t rope_length) {
+  if (rope_length == 0) return identity;
+  const uint64_t parts[] = {identity.low, identity.high, static_cast<uint64_t>(rope_length)};
+  return hash128(parts, sizeof parts);
+}
+
 }  // namespace
 
 struct KvCache::Impl {
@@ -180,6 +194,7 @@ KvSequence::KvSequence(KvSequence&& other) noexcept
       block_ids_(std::exchange(other.block_ids_, {})),
       num_tokens_(std::exchange(other.num_tokens_, 0)),
       num_published_(std::exchange(other.num_published_, 0)),
+      rope_length_(other.rope_length_),
       salt_(std::move(other.salt_)),
       state_slot_(std::exchange(other.state_slot_, -1)),
       open_end_(std::exchange(other.open_end_, -1)),
@@ -192,6 +207,7 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
     block_ids_ = std::exchange(other.block_ids_, {});
     num_tokens_ = std::exchange(other.num_tokens_, 0);
     num_published_ = std::exchange(other.num_published_, 0);
+    rope_length_ = other.rope_length_;
     salt_ = std::move(other.salt_);
     state_slot_ = std::exchange(other.state_slot_, -1);
     open_end_ = std::exchange(other.open_end_, -1);
@@ -257,9 +273,10 @@ int32_t KvCache::content_id(const Hash128& content) {
   return impl_->contents.emplace(std::pair(content.high, content.low), next).first->second;
 }
 
-KvSequence KvCache::new_sequence(std::string salt) {
+KvSequence KvCache::new_sequence(std::string salt, int64_t rope_length) {
   KvSequence sequence;
-  sequence.salt_ = std::make_shared<const std::string>(std::move(salt));
+  sequence.rope_length_ = rope_length;
+  sequence.salt_ = std::make_shared<const std::string>(salt_with_length(std::move(salt), rope_length));
   sequence.cache_ = shared_from_this();
   return sequence;
 }
@@ -304,12 +321,14 @@ int64_t KvCache::match_prefix(KvSequence& sequence, std::span<const int32_t> tok
   return sequence.num_tokens_;
 }
 
-int64_t KvCache::peek_prefix(std::span<const int32_t> token_ids, int64_t max_tokens, const std::string& salt) const {
+int64_t KvCache::peek_prefix(std::span<const int32_t> token_ids, int64_t max_tokens, const std::string& salt,
+                             int64_t rope_length) const {
   const std::lock_guard lock(impl_->mutex);
   if (!impl_->config.prefix_index) return 0;
   const int64_t wanted = std::clamp<int64_t>(max_tokens, 0, static_cast<int64_t>(token_ids.size()));
   PrefixMiss why = PrefixMiss::kNone;
-  const auto found = impl_->find_prefix(token_ids.first(static_cast<size_t>(wanted)), salt, why);
+  const auto found =
+      impl_->find_prefix(token_ids.first(static_cast<size_t>(wanted)), salt_with_length(salt, rope_length), why);
   auto blocks = static_cast<int64_t>(found.size());
   if (impl_->has_state()) blocks = impl_->snapshot_before(found, blocks);
   return blocks * impl_->block_size;
@@ -433,6 +452,7 @@ Status KvCache::commit(KvSequence& sequence, std::span<const int32_t> token_ids,
 KvSequence KvCache::fork(const KvSequence& sequence) {
   KvSequence copy;
   if (sequence.cache_.get() != this) return copy;
+  copy.rope_length_ = sequence.rope_length_;
   const auto stored = static_cast<ptrdiff_t>(impl_->blocks_for(sequence.num_tokens_));
   if (impl_->has_state()) {
     copy.salt_ = sequence.salt_;
@@ -507,16 +527,16 @@ Status KvCache::save(const KvSequence& sequence, std::span<const int32_t> token_
     if (sequence.state_slot_ < 0) none.resize(bytes);
     state = {sequence.state_slot_ < 0 ? none.data() : impl_->states.data(sequence.state_slot_), bytes};
   }
-  return kv::write_kv_file(impl_->config.layers, impl_->config.identity,
+  return kv::write_kv_file(impl_->config.layers, identity_with_length(impl_->config.identity, sequence.rope_length_),
                            token_ids.first(static_cast<size_t>(sequence.num_tokens_)), block, state, write);
 }
 
-Result<KvCache::Restored> KvCache::restore(ByteSource& source, std::string salt) {
+Result<KvCache::Restored> KvCache::restore(ByteSource& source, std::string salt, int64_t rope_length) {
+  const Hash128 identity = identity_with_length(impl_->config.identity, rope_length);
   HEADRACE_ASSIGN_OR_RETURN(
-      const auto reader,
-      kv::KvFileReader::open(source, impl_->config.layers, impl_->config.identity, impl_->states.state_bytes()));
+      const auto reader, kv::KvFileReader::open(source, impl_->config.layers, identity, impl_->states.state_bytes()));
   Restored restored;
-  restored.sequence = new_sequence(std::move(salt));
+  restored.sequence = new_sequence(std::move(salt), rope_length);
   // Before the tokens get memory: a pool that is too small also bounds what a reader's claims can cost.
   if (Status status = reserve(restored.sequence, reader.num_tokens()); !status.ok())
     return status.within(source.name());

@@ -79,6 +79,9 @@ class KvSequence {
   const std::vector<int32_t>& block_ids() const { return block_ids_; }
   // Positions whose keys and values are stored and valid.
   int64_t num_tokens() const { return num_tokens_; }
+  // Which rotation its keys have, of a model that rotates sequences by their length (model/rope_length.h): sequences of
+  // different ones never share blocks.
+  int64_t rope_length() const { return rope_length_; }
 
  private:
   friend class KvCache;
@@ -86,7 +89,8 @@ class KvSequence {
   std::vector<int32_t> block_ids_;
   int64_t num_tokens_ = 0;
   int64_t num_published_ = 0;  // leading blocks that are in the prefix index
-  std::shared_ptr<const std::string> salt_;
+  int64_t rope_length_ = 0;
+  std::shared_ptr<const std::string> salt_;  // with the rope length in it
   // Of a model with recurrent state:
   int32_t state_slot_ = -1;  // the state after num_tokens_ positions; -1: none is stored
   int64_t open_end_ = -1;    // a step has opened the state and will leave it there; -1: it is closed
@@ -120,7 +124,7 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   int32_t content_id(const Hash128& content);
 
   // An empty sequence. Sequences with different salts (tenants, say) never share blocks.
-  KvSequence new_sequence(std::string salt = {});
+  KvSequence new_sequence(std::string salt = {}, int64_t rope_length = 0);
 
   // For an empty sequence: takes the longest run of full blocks whose tokens equal the front of token_ids
   // (compared token by token, not by hash alone), at most max_tokens. Returns the positions now stored: 0 for
@@ -128,9 +132,10 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   int64_t match_prefix(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens,
                        PrefixMiss* miss = nullptr);
 
-  // The positions that match_prefix would give a new sequence of that salt now, less what a missing snapshot takes off;
+  // The positions that match_prefix would give a new sequence of that salt and rope length now, less what a missing snapshot takes off;
   // nothing is held, counted or refreshed.
-  int64_t peek_prefix(std::span<const int32_t> token_ids, int64_t max_tokens, const std::string& salt) const;
+  int64_t peek_prefix(std::span<const int32_t> token_ids, int64_t max_tokens, const std::string& salt,
+                      int64_t rope_length = 0) const;
 
   // Makes room for positions [sequence.num_tokens(), num_tokens): new blocks, and a private copy of a shared
   // or published last block that would be written. kResourceExhausted, and nothing changed, when the pool has
@@ -169,9 +174,10 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   // Reads such a file into a new sequence and gives its tokens. kMalformed for damage (checksum, truncation),
   // kFailedPrecondition for another model, layout or version, kResourceExhausted when the pool has too few
   // blocks. Takes nothing from the pool when it fails. The blocks are published under `salt`: files that
-  // their sender could have forged belong under a salt of their own.
+  // their sender could have forged belong under a salt of their own. Values of another rope_length than the one asked for
+  // are those of another model.
   struct Restored;
-  Result<Restored> restore(ByteSource& source, std::string salt = {});
+  Result<Restored> restore(ByteSource& source, std::string salt = {}, int64_t rope_length = 0);
 
   // Laws of the pool (counts, references, index), checked after every step in debug and fuzz builds. With
   // all_sequences (every live sequence of this cache) also that the references are theirs, and each

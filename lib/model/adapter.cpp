@@ -117,6 +117,31 @@ Result<AdapterParts> AdapterParts::read(const Model& model, const std::string& f
   return out;
 }
 
+AdapterParts AdapterParts::sum(AdapterParts a, const AdapterParts& b) {
+  for (const Part& part : b.parts) {
+    const auto same =
+        std::find_if(a.parts.begin(), a.parts.end(), [&](const Part& p) { return p.weight == part.weight; });
+    if (same == a.parts.end()) {
+      a.parts.push_back(part);
+      continue;
+    }
+    same->down.insert(same->down.end(), part.down.begin(), part.down.end());
+    const auto rank = static_cast<size_t>(same->rank), more = static_cast<size_t>(part.rank);
+    std::vector<float> up;
+    up.reserve(same->up.size() + part.up.size());
+    for (size_t row = 0; row * rank < same->up.size(); ++row) {
+      up.insert(up.end(), same->up.data() + row * rank, same->up.data() + (row + 1) * rank);
+      up.insert(up.end(), part.up.data() + row * more, part.up.data() + (row + 1) * more);
+    }
+    same->up = std::move(up);
+    same->rank += part.rank;
+  }
+  a.num_modules += b.num_modules;
+  const uint64_t both[] = {a.identity.high, a.identity.low, b.identity.high, b.identity.low};
+  a.identity = hash128(both, sizeof both);
+  return a;
+}
+
 Result<std::shared_ptr<const Adapter>> Adapter::pack(std::shared_ptr<const Model> model, AdapterParts parts,
                                                      Backend& backend) {
   const std::shared_ptr<Adapter> out(new Adapter());

@@ -35,6 +35,8 @@ struct AdapterParts {
   // A folder with adapter_config.json and adapter_model.safetensors. kUnsupported with the tensor or key as place for what a
   // model has no such module for, or cannot adapt; kMalformed for shapes that do not fit, or values that are not finite.
   static Result<AdapterParts> read(const Model& model, const std::string& folder);
+  // What adds both products: of a weight that both have, one of their ranks together.
+  static AdapterParts sum(AdapterParts a, const AdapterParts& b);
 };
 
 // Immutable; any thread. Serves the model that it was read for, which must outlive its use.

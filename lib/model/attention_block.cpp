@@ -130,12 +130,6 @@ void rotate_and_store(const StepContext& step, const GqaAttention& spec, const G
     params.num_axes = step.spec.position_axes;
     params.axes = spec.rope.axes.empty() ? nullptr : spec.rope.axes.data();
   }
-  const bool use_long = step.long_rope && !spec.rope.long_inv_freq.empty();
-  const std::vector<float>& inv_freq = use_long ? spec.rope.long_inv_freq : spec.rope.inv_freq;
-  params.inv_freq = inv_freq.empty() ? nullptr : inv_freq.data();
-  params.rotary_dim = spec.rope.rotary_dim;
-  params.interleaved = spec.rope.interleaved;
-  params.attention_factor = spec.rope.attention_factor;
   if (spec.position_scale != 0) {
     fill_q_scale(spec, batch, step.work.q_scale);
     params.q_scale = step.work.q_scale.data();
@@ -143,7 +137,7 @@ void rotate_and_store(const StepContext& step, const GqaAttention& spec, const G
   params.layout = layout;
   params.cache = cache;
   params.slots = batch.slots.data();
-  step.backend.rope_and_store_kv(params);
+  rotate_rows(step, spec.rope, params, batch);
 }
 
 }  // namespace

@@ -18,6 +18,10 @@ void Batch::add_sequence(KvCache& cache, KvSequence& sequence, std::span<const i
     adapters.resize(block_tables.size());
     adapters.back() = adapter;
   }
+  if (sequence.rope_length() != 0 || !rope_lengths.empty()) {
+    rope_lengths.resize(block_tables.size());
+    rope_lengths.back() = sequence.rope_length();
+  }
   if (cache.config().state_floats == 0) return;
   std::vector<KvStateSnapshot> wanted;
   states.push_back(cache.open_state(sequence, end, wanted));

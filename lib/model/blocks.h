@@ -20,7 +20,6 @@ struct StepContext {
   Backend& backend;
   ForwardWorkspace& work;
   int64_t num_rows;                            // rows of work.x
-  bool long_rope;                              // whether layers with a second set of frequencies rotate by that
   std::span<const AdapterRows> adapters = {};  // rising, of those rows
 };
 
@@ -94,6 +93,8 @@ void project_latent(const StepContext& step, const LatentAttention& spec, const 
 // The last: attention of work.latent_q into work.attention, over all positions or those selected.
 void attend_latent(const StepContext& step, const LatentAttention& spec, const Batch& batch, const LayerCache& cache,
                    const SelectedPositions& selected);
+// Rotates and stores the rows that params describe but for what the rotation says, each by its sequence's length.
+void rotate_rows(const StepContext& step, const RopeSpec& rope, RopeStoreParams params, const Batch& batch);
 // Rotates q [num_rows, num_heads, head_dim] and k, of the part's one head, in place and stores k and, where there is one, v.
 void rotate_and_store(const StepContext& step, const RopeSpec& rope, int32_t num_heads, float* q, float* k,
                       const float* v, const Batch& batch, const CachePart& part);

@@ -169,6 +169,7 @@ Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default
   }
   if (scaling.type == "dynamic") {
     HEADRACE_ASSIGN_OR_RETURN(scaling.alpha, rope.number_or("alpha", 0));
+    scaling.original_max_positions = static_cast<double>(max_position_embeddings);  // whatever it says of its own
   }
   if (scaling.type == "longrope") {
     HEADRACE_ASSIGN_OR_RETURN(scaling.short_factors, rope.numbers("short_factor"));
@@ -219,7 +220,7 @@ Result<RopeConfig> read_rope(const ConfigReader& config, double default_theta, i
                             config.integer_or("original_max_position_embeddings", 1, INT32_MAX, 0));
   HEADRACE_ASSIGN_OR_RETURN(RopeConfig out,
                             read_rope_parameters(rope, theta, max_position_embeddings, partial_default));
-  if (outer_length == 0) return out;
+  if (outer_length == 0 || out.scaling.type == "dynamic") return out;
   out.scaling.original_max_positions = static_cast<double>(outer_length);
   if (out.scaling.type == "longrope" && !rope.has("factor")) {
     out.scaling.factor = static_cast<double>(max_position_embeddings) / out.scaling.original_max_positions;

@@ -6,6 +6,7 @@
 
 #include "model/blocks.h"
 #include "model/mixer.h"
+#include "model/rope_length.h"
 
 namespace headrace {
 
@@ -206,6 +207,7 @@ Status ForwardPass::grow(int64_t num_rows) {
     work_.k.resize(rows * static_cast<size_t>(widths.kv));
     work_.v.resize(rows * static_cast<size_t>(widths.kv));
     work_.q_scale.resize(rows);
+    work_.inv_freq.resize(static_cast<size_t>(most_dynamic_pairs(spec_)));
     work_.table_rows.resize(rows);
     work_.sequence_ends.resize(rows);
     work_.gate.resize(rows * static_cast<size_t>(widths.intermediate));
@@ -252,6 +254,25 @@ Status ForwardPass::check_adapters(const Batch& batch) const {
   return {};
 }
 
+// A row beyond what its sequence's rotation serves would be scored by the wrong one.
+Status ForwardPass::check_rope_lengths(const Batch& batch) const {
+  if (!batch.rope_lengths.empty() && batch.rope_lengths.size() != batch.block_tables.size()) {
+    return invalid_argument("rope_lengths", "not one per sequence");
+  }
+  for (size_t seq = 0; seq < batch.block_tables.size(); ++seq) {
+    const int64_t length = batch.rope_lengths.empty() ? 0 : batch.rope_lengths[seq];
+    if (length < 0 || rope_length(spec_, length) != length) {
+      return invalid_argument("rope_lengths", "sequence {}: {} names no rotation", seq, length);
+    }
+    if (batch.query_start[seq] == batch.query_start[seq + 1]) continue;
+    const int32_t last = batch.positions[static_cast<size_t>(batch.query_start[seq + 1]) - 1];
+    if (last < longest_of_rope_length(spec_, length)) continue;
+    return invalid_argument("positions", "sequence {}: {} is beyond the {} tokens that its rotation serves", seq, last,
+                            longest_of_rope_length(spec_, length));
+  }
+  return {};
+}
+
 Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
   const int64_t rows = batch.num_tokens();
   const auto& layouts = cache.config().layers;
@@ -288,6 +309,7 @@ Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
     }
   }
   HEADRACE_RETURN_IF_ERROR(check_adapters(batch));
+  HEADRACE_RETURN_IF_ERROR(check_rope_lengths(batch));
   HEADRACE_RETURN_IF_ERROR(check_states(batch));
   HEADRACE_RETURN_IF_ERROR(check_images(batch));
   HEADRACE_RETURN_IF_ERROR(check_whole_sequences(batch));
@@ -419,6 +441,7 @@ Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
   kept.query_start = {0};
   kept.block_tables = batch.block_tables;
   kept.adapters = batch.adapters;
+  kept.rope_lengths = batch.rope_lengths;
   auto row = batch.logits_rows.begin();
   for (size_t seq = 0; seq + 1 < batch.query_start.size(); ++seq) {
     for (; row != batch.logits_rows.end() && *row < batch.query_start[seq + 1]; ++row) {
@@ -542,9 +565,7 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   HEADRACE_RETURN_IF_ERROR(grow_adapted(work_.adapters, batch.num_tokens()));
   const auto num_wanted = static_cast<int64_t>(batch.logits_rows.size());
 
-  const int64_t longest =
-      std::min<int64_t>(spec_.max_position_embeddings, cache.config().num_blocks * cache.config().layers[0].block_size);
-  StepContext step{spec_, backend_, work_, batch.num_tokens(), uses_long_rope(spec_, longest), work_.adapters};
+  StepContext step{spec_, backend_, work_, batch.num_tokens(), work_.adapters};
   embed_tokens(step, weights_, batch);
   if (spec_.per_layer_inputs) project_per_layer(step, *spec_.per_layer_inputs, weights_, batch);
   const auto* const altup = std::get_if<AltUp>(&spec_.streams);
@@ -593,7 +614,7 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
 Status ForwardPass::run_head(const float* rows, int64_t num_rows, float* out) {
   if (spec_.head.kind == HeadKind::kNone) return invalid_argument("head", "the model has none");
   HEADRACE_RETURN_IF_ERROR(grow(num_rows));
-  if (num_rows > 0) apply_head({spec_, backend_, work_, num_rows, false, {}}, weights_, rows, out);
+  if (num_rows > 0) apply_head({spec_, backend_, work_, num_rows, {}}, weights_, rows, out);
   return {};
 }
 

@@ -25,6 +25,7 @@ struct ForwardWorkspace {
   std::vector<float> gate, up;         // [rows, intermediate_size]
   std::vector<float> branch;           // [rows, hidden_size] output of a block before its post norm or scale
   std::vector<float> q_scale;          // [rows] factors by position, where a layer has them
+  std::vector<float> inv_freq;         // [rotary_dim / 2] of a rotation that depends on the length
   std::vector<int32_t> table_rows;     // [rows] of the table of positions or of segments
   std::vector<int32_t> sequence_ends;  // [sequences] positions of each, where rows see later ones
   // Of recurrent layers; sizes as model/mixer.h says.
@@ -87,6 +88,7 @@ class ForwardPass {
  private:
   Status check(const Batch& batch, const KvCache& cache) const;
   Status check_adapters(const Batch& batch) const;
+  Status check_rope_lengths(const Batch& batch) const;
   Status check_states(const Batch& batch) const;
   Status check_images(const Batch& batch) const;
   Status check_whole_sequences(const Batch& batch) const;

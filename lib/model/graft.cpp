@@ -8,9 +8,8 @@
 
 #include "formats/joined_file.h"
 #include "formats/json.h"
-#include "formats/safetensors.h"
-#include "model/families/family.h"
-#include "model/quantization/checkpoint.h"
+#include "model/graft_donor.h"
+#include "model/graft_images.h"
 
 namespace headrace {
 
@@ -29,12 +28,6 @@ struct Replacement {
   std::string part, from;
   json* config = nullptr;  // or null
   std::vector<std::string> keep;
-};
-
-struct Donor {
-  ModelSpec spec;
-  WeightNaming naming;
-  std::shared_ptr<TensorFile> file;
 };
 
 Result<HeldJson<json>> read_json(const std::string& path) {
@@ -77,38 +70,6 @@ Result<Replacement> read_replacement(json& object, std::string place) {
   }
   out.place = std::move(place);
   return out;
-}
-
-Result<Donor> open_gguf_donor(const std::string& path, const Replacement& replacement, bool use_mmap) {
-  if (replacement.config != nullptr) {
-    return unsupported(replacement.place + "/config", "a GGUF file's metadata is not changed");
-  }
-  HEADRACE_ASSIGN_OR_RETURN(const auto gguf, GgufFile::open_path(path, use_mmap));
-  HEADRACE_ASSIGN_OR_RETURN(FamilyReading reading, read_metadata(*gguf));
-  return Donor{std::move(reading.spec), reading.naming, gguf};
-}
-
-// base: the folder whose config.json counts where the donor has none.
-Result<Donor> open_donor(const std::string& path, const std::string& base, const Replacement& replacement,
-                         bool use_mmap) {
-  std::error_code error;
-  std::string folder_path = path;
-  std::shared_ptr<TensorFile> file;
-  if (!fs::is_directory(path, error)) {
-    if (fs::path(path).extension() != ".safetensors") return open_gguf_donor(path, replacement, use_mmap);
-    HEADRACE_ASSIGN_OR_RETURN(file, SafetensorsFile::open_path(path, use_mmap));
-    folder_path = fs::path(path).parent_path().string();
-    if (!fs::exists(fs::path(folder_path) / "config.json", error)) folder_path = base;
-  }
-  HEADRACE_ASSIGN_OR_RETURN(ModelFolder folder, open_model_folder(folder_path, use_mmap));
-  if (file == nullptr) file = folder.weights;
-  if (file == nullptr) return not_found("model.safetensors", "the folder has no weights");
-  if (replacement.config != nullptr && folder.config.is_object()) {
-    for (auto& [key, value] : replacement.config->items()) folder.config[key] = std::move(value);
-  }
-  HEADRACE_ASSIGN_OR_RETURN(file, open_quantized(std::move(file), folder.config));
-  HEADRACE_ASSIGN_OR_RETURN(FamilyReading reading, read_config(folder.config, *file));
-  return Donor{std::move(reading.spec), reading.naming, std::move(file)};
 }
 
 // The norms of all layers are of one kind.
@@ -217,6 +178,15 @@ class Graft {
     return {};
   }
 
+  Status put_images_in_front(json& object, const std::string& folder, bool use_mmap) {
+    return add_images(object, folder, use_mmap, header_, parts_);
+  }
+
+  void add_adapter(const std::string& folder, const std::string& name) {
+    header_.adapters.push_back(folder);
+    header_.grafts.push_back({{}, "adapter", name, {}});
+  }
+
   Result<ModelHeader> take() {
     HEADRACE_RETURN_IF_ERROR(validate_spec(header_.spec));
     header_.weights.clear();
@@ -277,7 +247,7 @@ Result<ModelHeader> compose(const std::string& path, bool use_mmap) {
   HEADRACE_ASSIGN_OR_RETURN(auto file, read_json(path));
   if (!file.is_object()) return malformed("", "not an object");
   const ConfigReader reader(file, "");
-  constexpr std::string_view kKeys[] = {"format", "base", "replace"};
+  constexpr std::string_view kKeys[] = {"format", "base", "replace", "images", "adapters"};
   HEADRACE_ASSIGN_OR_RETURN(const std::string format, reader.text_or("format", ""));
   if (format != kFormat) return unsupported("/format", "'{}' is not '{}'", format, kFormat);
   HEADRACE_RETURN_IF_ERROR(reader.check_known(kKeys));
@@ -300,7 +270,7 @@ Result<ModelHeader> compose(const std::string& path, bool use_mmap) {
       auto known = donors.find(replacement.from);
       if (known != donors.end() && replacement.config == nullptr) return graft.replace(replacement, known->second);
       const std::string donor_path = (folder / replacement.from).string();
-      HEADRACE_ASSIGN_OR_RETURN(Donor donor, open_donor(donor_path, base_path, replacement, use_mmap));
+      HEADRACE_ASSIGN_OR_RETURN(Donor donor, open_donor(donor_path, base_path, replacement.config, use_mmap));
       HEADRACE_RETURN_IF_ERROR(graft.replace(replacement, donor));
       if (replacement.config == nullptr) donors.emplace(replacement.from, std::move(donor));
       return {};
@@ -309,6 +279,11 @@ Result<ModelHeader> compose(const std::string& path, bool use_mmap) {
       return status.within(replacement.from).within(replacement.place);
     }
   }
+  if (reader.has("images")) {
+    HEADRACE_RETURN_IF_ERROR(graft.put_images_in_front(file["images"], folder.string(), use_mmap));
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<std::string> adapters, reader.texts("adapters"));
+  for (const std::string& adapter : adapters) graft.add_adapter((folder / adapter).string(), adapter);
   return graft.take();
 }
 

@@ -88,14 +88,10 @@ void rotate_and_store(const StepContext& step, const RopeSpec& rope, int32_t num
   params.num_tokens = step.num_rows;
   params.num_heads = num_heads;
   params.positions = batch.positions.data();
-  params.inv_freq = rope.inv_freq.data();
-  params.rotary_dim = rope.rotary_dim;
-  params.interleaved = rope.interleaved;
-  params.attention_factor = rope.attention_factor;
   params.layout = part.layout;
   params.cache = part.blocks;
   params.slots = batch.slots.data();
-  step.backend.rope_and_store_kv(params);
+  rotate_rows(step, rope, params, batch);
 }
 
 void project_latent(const StepContext& step, const LatentAttention& spec, const LatentWeights& weights,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/forward.h"
+#include "model/rope_length.h"
 
 namespace headrace {
 
@@ -36,7 +37,7 @@ MemoryPlan plan_memory(const ModelSpec& spec, uint64_t weight_bytes, uint64_t me
     const uint64_t blocks =
         row.bytes_per_token == 0 ? kMostBlocks * (held > 0 ? 1 : 0) : held / (row.bytes_per_token * kBlock);
     row.cache_tokens = static_cast<int64_t>(std::min<uint64_t>(blocks, uint64_t{1} << 40)) * kBlock;
-    row.max_context = std::min<int64_t>(row.cache_tokens, spec.max_position_embeddings);
+    row.max_context = std::min(row.cache_tokens, longest_sequence(spec));
     plan.rows.push_back(row);
   }
   return plan;

@@ -149,6 +149,7 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
       HEADRACE_ASSIGN_OR_RETURN(model->vision_weights_, VisionWeights::load(*header.vision, header.vision_weights,
                                                                             *header.file, options.pack, backend));
     }
+    model->adapter_folders_ = header.adapters;
     if (header.gguf == nullptr) model->layer_matrices_ = matrices_of_layers(header);
     model->description_ = header.describe(model->weights_.bytes + model->vision_weights_.bytes);
     return {};

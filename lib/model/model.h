@@ -43,9 +43,9 @@ struct GenerationDefaults {
   std::optional<int64_t> top_k;
 };
 
-// Layers of a graft (model/graft.h) and where they come from.
-struct GraftedLayers {
-  std::vector<int64_t> layers;
+// A part of a graft (model/graft.h) and where it comes from.
+struct GraftedPart {
+  std::vector<int64_t> layers;  // of those parts that are layers'
   std::string part, from;
   std::vector<int64_t> from_layers;
 };
@@ -62,7 +62,8 @@ struct ModelHeader {
   std::string format;              // "gguf" or "safetensors"
   std::string name;                // the path or the first source's name
   bool by_path = false;            // the sources are files that the path led to
-  std::vector<GraftedLayers> grafts;
+  std::vector<GraftedPart> grafts;
+  std::vector<std::string> adapters;  // folders of those that the composed model has
 
   // kNotFound, kIo; kMalformed and kUnsupported with the metadata key, JSON pointer or tensor as place.
   static Result<ModelHeader> read(const ModelSource& source);
@@ -128,6 +129,8 @@ class Model {
   int64_t num_parameters() const { return num_parameters_; }
   const std::string& format() const { return format_; }
   const std::vector<MatrixSource>& layer_matrices() const { return layer_matrices_; }
+  // Of a graft: folders of adapters that belong to all it computes. Who runs it applies them (engine/model_executor.h).
+  const std::vector<std::string>& adapter_folders() const { return adapter_folders_; }
   MemoryPlan plan(uint64_t memory_bytes) const {
     return plan_memory(spec_, weights_.bytes + vision_weights_.bytes, memory_bytes);
   }
@@ -155,6 +158,7 @@ class Model {
   int64_t num_parameters_ = 0;
   std::string format_;
   std::vector<MatrixSource> layer_matrices_;
+  std::vector<std::string> adapter_folders_;
 };
 
 }  // namespace headrace

@@ -211,12 +211,12 @@ std::string ModelHeader::describe(std::optional<uint64_t> held_bytes) const {
   if (!grafts.empty()) {
     out.key("grafts");
     out.begin_array();
-    for (const GraftedLayers& graft : grafts) {
+    for (const GraftedPart& graft : grafts) {
       out.begin_object();
-      out.list("layers", graft.layers);
+      if (!graft.layers.empty()) out.list("layers", graft.layers);
       out.member("part", graft.part);
       out.member("from", graft.from);
-      out.list("from_layers", graft.from_layers);
+      if (!graft.layers.empty()) out.list("from_layers", graft.from_layers);
       out.end_object();
     }
     out.end_array();

@@ -52,6 +52,14 @@ Status check_rope(const std::string& place, const RopeSpec& rope, int32_t head_d
     for (const float frequency : rope.long_inv_freq) {
       HEADRACE_RETURN_IF_ERROR(check_finite(place + "long_inv_freq", frequency));
     }
+  }
+  if (rope.dynamic_factor != 0) {
+    if (!(rope.dynamic_factor > 0) || !std::isfinite(rope.dynamic_factor)) {
+      return malformed(place + "dynamic_factor", "{} is not a positive number", rope.dynamic_factor);
+    }
+    HEADRACE_RETURN_IF_ERROR(check_range(place + "rotary_dim", rope.rotary_dim, 4, head_dim));
+  }
+  if (!rope.long_inv_freq.empty() || rope.dynamic_factor != 0) {
     HEADRACE_RETURN_IF_ERROR(check_range(place + "short_length", rope.short_length, 1, kMaxPositions));
   }
   return check_finite(place + "attention_factor", rope.attention_factor);
@@ -133,7 +141,7 @@ Status check_attention(const std::string& place, const CompressedAttention& spec
   HEADRACE_RETURN_IF_ERROR(check_finite(place + "scale", spec.scale));
   if (!(spec.eps > 0) || !std::isfinite(spec.eps)) return malformed(place + "eps", "must be a positive number");
   HEADRACE_RETURN_IF_ERROR(check_rope(place + "rope.", spec.rope, spec.head_dim));
-  if (!spec.rope.axes.empty() || !spec.rope.long_inv_freq.empty()) {
+  if (!spec.rope.axes.empty() || !spec.rope.long_inv_freq.empty() || spec.rope.dynamic_factor != 0) {
     return unsupported(place + "rope", "runs have one position and one set of frequencies");
   }
   if (spec.compressor) {
@@ -175,10 +183,9 @@ void write_rope(JsonWriter& out, const RopeSpec& rope, bool with_frequencies) {
   out.member("interleaved", rope.interleaved);
   if (with_frequencies) out.list("inv_freq", rope.inv_freq);
   if (!rope.axes.empty()) out.list("axes", rope.axes);
-  if (!rope.long_inv_freq.empty()) {
-    out.member("short_length", rope.short_length);
-    if (with_frequencies) out.list("long_inv_freq", rope.long_inv_freq);
-  }
+  if (rope.dynamic_factor != 0) out.member("dynamic_factor", rope.dynamic_factor);
+  if (rope.short_length != 0) out.member("short_length", rope.short_length);
+  if (with_frequencies && !rope.long_inv_freq.empty()) out.list("long_inv_freq", rope.long_inv_freq);
   out.end_object();
 }
 
@@ -702,15 +709,6 @@ Status validate_spec(const ModelSpec& spec) {
     HEADRACE_RETURN_IF_ERROR(check_range("eos_token_id", id, 0, spec.vocab_size - 1));
   }
   return check_range("bos_token_id", spec.bos_token_id, -1, spec.vocab_size - 1);
-}
-
-bool uses_long_rope(const ModelSpec& spec, int64_t length) {
-  for (const LayerSpec& layer : spec.layers) {
-    const auto* attention = std::get_if<GqaAttention>(&layer.attention);
-    if (attention == nullptr || attention->rope.long_inv_freq.empty()) continue;
-    if (length > attention->rope.short_length) return true;
-  }
-  return false;
 }
 
 void write_spec(JsonWriter& out, const ModelSpec& spec, bool with_frequencies) {

@@ -29,9 +29,10 @@ struct RopeSpec {
   std::vector<int32_t> axes;      // [rotary_dim / 2] which of a row's positions turns a pair; empty: the first
   float attention_factor = 1.0f;  // multiplies cos and sin
   bool interleaved = false;       // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
-  // Long RoPE (Ding et al. 2024): where sequences may grow beyond `short_length` tokens (uses_long_rope) they rotate by
-  // these from their first token on. Empty: there is one set.
-  std::vector<float> long_inv_freq;  // [rotary_dim / 2]
+  // Sequences of more than `short_length` tokens may rotate otherwise, from their first token on (model/rope_length.h): by
+  // other frequencies (LongRoPE, Ding et al. 2024), or by those of a theta that grows with their length (dynamic NTK).
+  std::vector<float> long_inv_freq;  // [rotary_dim / 2], or empty
+  double dynamic_factor = 0.0;       // 0: theta does not grow
   int32_t short_length = 0;
   bool operator==(const RopeSpec&) const = default;
 };
@@ -404,10 +405,6 @@ uint64_t kv_bytes_per_token(const ModelSpec& spec, KvDType dtype);
 // Floats of one layer's recurrent state, and of one sequence's over all layers in order; 0 where there is none.
 uint64_t state_floats(const LayerSpec& layer);
 uint64_t state_floats(const ModelSpec& spec);
-
-// Whether a cache whose sequences may grow to `length` tokens holds keys rotated by RopeSpec::long_inv_freq. The choice is
-// the cache's, not the sequence's, so that a prefix has the same values whatever becomes of it.
-bool uses_long_rope(const ModelSpec& spec, int64_t length);
 
 // The spec for people and for hashing: every field that changes the computation, in a fixed order.
 std::string spec_to_json(const ModelSpec& spec);

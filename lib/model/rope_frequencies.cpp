@@ -122,7 +122,13 @@ Status check_scaling(double theta, int32_t rotary_dim, const RopeScaling& scalin
     return {};
   }
   if (scaling.type == "dynamic") {
-    if (scaling.alpha == 0) return {};
+    if (scaling.alpha == 0) {
+      if (rotary_dim <= 2) return malformed("rope_type", "dynamic needs more than {} rotating dims", rotary_dim);
+      if (scaling.original_max_positions < 1 || scaling.original_max_positions > (1 << 28)) {
+        return malformed("max_position_embeddings", "{} is out of range", scaling.original_max_positions);
+      }
+      return {};
+    }
     if (rotary_dim <= 2) return malformed("alpha", "needs more than {} rotating dims", rotary_dim);
     return check_positive("alpha", scaling.alpha);
   }
@@ -180,6 +186,9 @@ Result<RopeSpec> make_rope(double theta, int32_t rotary_dim, const RopeScaling& 
     scale_yarn(rope, periods, scaling);
   } else if (scaling.type == "longrope") {
     scale_longrope(rope, periods, scaling);
+  } else if (scaling.type == "dynamic" && scaling.alpha == 0) {
+    rope.dynamic_factor = scaling.factor;
+    rope.short_length = static_cast<int32_t>(scaling.original_max_positions);
   }
   for (const float frequency : rope.inv_freq) {
     if (!std::isfinite(frequency) || frequency < 0)

@@ -13,11 +13,11 @@
 namespace headrace {
 
 struct RopeScaling {
-  // default, linear, llama3, yarn, longrope (Ding et al. 2024); dynamic, which is the default within the length that
-  // the model was trained for, and with an alpha a fixed other theta (HunYuan); proportional (Gemma 4).
+  // default, linear, llama3, yarn, longrope (Ding et al. 2024); dynamic, whose theta grows in longer sequences than the
+  // model was trained for, or with an alpha a fixed other theta (HunYuan); proportional (Gemma 4).
   std::string type = "default";
   double factor = 1.0;
-  double original_max_positions = 0;                 // llama3, yarn, longrope
+  double original_max_positions = 0;                 // llama3, yarn, longrope, dynamic
   double low_freq_factor = 0, high_freq_factor = 0;  // llama3 (Llama 3.1)
   double beta_fast = 32, beta_slow = 1;              // yarn (Peng et al. 2023)
   bool truncate = true;                              // yarn: whole dims as borders of the ramp

@@ -552,13 +552,18 @@ Result<std::vector<WeightEntry>> resolve_weights(std::vector<WeightEntry> entrie
   return entries;
 }
 
+Result<std::vector<WeightEntry>> resolve_listed(std::vector<WeightEntry> entries, const WeightNaming& naming,
+                                                const TensorFile& file) {
+  HEADRACE_RETURN_IF_ERROR(place_weights(entries, naming, file));
+  return entries;
+}
+
 Result<std::vector<WeightEntry>> resolve_layer(const ModelSpec& spec, int64_t layer, const WeightNaming& naming,
                                                const TensorFile& file) {
   std::vector<WeightEntry> entries = list_weights(spec);
   const std::string prefix = fmt::format("layers.{}.", layer);
   std::erase_if(entries, [&](const WeightEntry& entry) { return !entry.name.starts_with(prefix); });
-  HEADRACE_RETURN_IF_ERROR(place_weights(entries, naming, file));
-  return entries;
+  return resolve_listed(std::move(entries), naming, file);
 }
 
 }  // namespace headrace

@@ -58,6 +58,10 @@ Result<std::vector<WeightEntry>> resolve_weights(std::vector<WeightEntry> entrie
                                                  std::string_view architecture, const WeightNaming& naming,
                                                  const TensorFile& file);
 
+// The same of a file that may hold anything besides and lack some: weights whose tensor it lacks have a file_name too.
+Result<std::vector<WeightEntry>> resolve_listed(std::vector<WeightEntry> entries, const WeightNaming& naming,
+                                                const TensorFile& file);
+
 // Those of one layer alone, of a file that may hold anything besides. Weights whose tensor it lacks have a file_name too.
 Result<std::vector<WeightEntry>> resolve_layer(const ModelSpec& spec, int64_t layer, const WeightNaming& naming,
                                                const TensorFile& file);

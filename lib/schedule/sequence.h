@@ -55,7 +55,8 @@ struct Sequence {
   SequenceState state = SequenceState::kWaiting;
   std::vector<int32_t> token_ids;  // prompt, then output
   int64_t prompt_size = 0;
-  KvSequence kv;  // values of a prefix of token_ids
+  int64_t rope_length = 0;  // of its values, whenever they are computed (KvSequence::rope_length)
+  KvSequence kv;            // values of a prefix of token_ids
   // Running sequences this one counts as: n while it computes the prompt that its siblings will share, then 1.
   int32_t slots = 1;
   // First position whose logits are wanted besides the last one's (prompt logprobs still to be computed).

@@ -17,8 +17,6 @@ BITS = {"chunks": True, "cache": True, "batch": True, "threads": True}
 
 # Models of HEADRACE_TEST_DATA that the library does not run, or not all of: what is no longer true here is taken out.
 NOT_RUN = {"t5", "whisper"}
-# A rotation that grows with the text is computed up to the trained length, 64 tokens; the last prompt is longer.
-CONTEXT_TOO_SHORT = {"llama_dynamic_ntk"}
 
 
 def read_safetensors(path):
@@ -162,8 +160,6 @@ class Conformance(CommandTest):
             if name in NOT_RUN:
                 self.assertTrue(row["passed"] or "not_supported" in row, row)
                 self.assertEqual(row["failures"], [], name)
-            elif name in CONTEXT_TOO_SHORT:
-                self.assertEqual([text for text in row["failures"] if "exceed the context of 64" not in text], [], name)
             else:
                 self.assertTrue(row["passed"], (name, row["failures"], row.get("not_supported")))
 

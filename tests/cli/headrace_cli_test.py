@@ -173,6 +173,11 @@ class Commands(WithModel):
         self.assertIn("architecture: llama\n", run("inspect", LLAMA).stdout)
         self.assertEqual(json.loads(run("inspect", "-m", LLAMA, "--json").stdout), out)
 
+    def test_inspect_self_check(self):
+        self.assertIn("self_check: each op", run("inspect", LLAMA, "--self-check", "--kv-dtype", "q8").stdout)
+        self.assertNotIn("self_check", run("inspect", LLAMA).stdout)
+        self.assert_fails("inspect", LLAMA, "--self-check", "--set", "model.self_check=false", says="model.self_check")
+
     def test_inspect_memory(self):
         def plan(memory):
             return json.loads(run("inspect", LLAMA, "--memory", memory, "--json").stdout)["memory_plan"]

@@ -58,7 +58,7 @@ std::shared_ptr<const RequestImage> make_image(const EngineModel& model, uint64_
   return image.take();
 }
 
-std::vector<int32_t> text(size_t size, uint64_t seed) {
+std::vector<int32_t> tokens_of(size_t size, uint64_t seed) {
   std::vector<int32_t> out(size);
   for (size_t i = 0; i < size; ++i) {
     const uint64_t key[2] = {seed, i};
@@ -69,7 +69,8 @@ std::vector<int32_t> text(size_t size, uint64_t seed) {
 
 struct Output {
   std::vector<int32_t> tokens;
-  std::vector<float> logprobs;
+  std::vector<float> logprobs;  // of the most likely tokens at each
+  std::vector<float> scores;    // of the tokens
   int64_t prompt_tokens = 0, cached_tokens = 0;
   bool same(const Output& other) const {
     return tokens == other.tokens && logprobs.size() == other.logprobs.size() &&
@@ -82,7 +83,7 @@ RequestParams request_with(const EngineModel& model, std::vector<std::shared_ptr
                            size_t text_size = 21) {
   RequestParams params;
   for (size_t i = 0; i <= images.size(); ++i) {
-    const std::vector<int32_t> part = text(text_size, i);
+    const std::vector<int32_t> part = tokens_of(text_size, i);
     params.prompt.insert(params.prompt.end(), part.begin(), part.end());
     if (i < images.size()) params.prompt.push_back(model.executor->images()->vision().image_token_id);
   }
@@ -110,6 +111,7 @@ std::vector<Output> run(Scheduler& scheduler, std::vector<RequestParams> request
       REQUIRE(event->type != EventType::kFailed);
       Output& out = by_id[event->request_id];
       out.tokens.insert(out.tokens.end(), event->tokens.begin(), event->tokens.end());
+      out.scores.insert(out.scores.end(), event->logprobs.begin(), event->logprobs.end());
       for (const TopLogprobs& top : event->top_logprobs) {
         out.logprobs.insert(out.logprobs.end(), top.logprobs.begin(), top.logprobs.end());
       }
@@ -206,6 +208,136 @@ TEST_CASE("samples of a prompt with an image share it") {
   CHECK(run(*new_scheduler(model), {request})[0].tokens.size() == alone.tokens.size());
 }
 
+TEST_CASE("sessions keep the images of their requests") {
+  if (!have_data()) return;
+  for (const std::string& name : kNames) {
+    DYNAMIC_SECTION(name) {
+      const ModelHandle model = load(name, 2);
+      const auto image = make_image(*model, 1), second = make_image(*model, 2, 6, 2);
+      const auto scheduler = new_scheduler(model, 64);
+      const auto new_session = [&] {
+        auto session = Session::create(model, scheduler->kv_cache(), {});
+        REQUIRE(session.ok());
+        return session.take();
+      };
+      const auto session = new_session();
+      const auto turn = [&](const std::shared_ptr<Session>& on,
+                            std::vector<std::shared_ptr<const RequestImage>> images) {
+        RequestParams params = request_with(*model, std::move(images));
+        params.session = on;
+        return run(*scheduler, {params})[0];
+      };
+      // What a request says whose prompt is all that the session went through.
+      const auto at_once = [&](std::vector<std::shared_ptr<const RequestImage>> images, const std::vector<Output>& said,
+                               const std::vector<size_t>& images_of_turn) {
+        RequestParams params;
+        size_t next = 0;
+        for (size_t i = 0; i < images_of_turn.size(); ++i) {
+          std::vector<std::shared_ptr<const RequestImage>> own(
+              images.begin() + static_cast<ptrdiff_t>(next),
+              images.begin() + static_cast<ptrdiff_t>(next + images_of_turn[i]));
+          next += images_of_turn[i];
+          const RequestParams part = request_with(*model, std::move(own));
+          params.prompt.insert(params.prompt.end(), part.prompt.begin(), part.prompt.end());
+          if (i < said.size()) params.prompt.insert(params.prompt.end(), said[i].tokens.begin(), said[i].tokens.end());
+        }
+        const RequestParams like = request_with(*model, {});
+        params.images = std::move(images);
+        params.max_tokens = like.max_tokens;
+        params.ignore_eos = true;
+        params.num_logprobs = like.num_logprobs;
+        return run(*new_scheduler(model), {params})[0];
+      };
+      const Output first = turn(session, {image});
+      CHECK(first.same(at_once({image}, {}, {1})));
+      const int32_t token = model->executor->images()->vision().image_token_id;
+      CHECK(std::ranges::count(session->tokens(), token) >= image->grid.num_tokens());
+      const auto fork = session->fork();
+      REQUIRE(fork.ok());
+      const auto size = static_cast<int64_t>(session->tokens().size());
+      const Output talk = turn(session, {});
+      CHECK(talk.same(at_once({image}, {first}, {1, 0})));
+      CHECK(talk.cached_tokens > 0);
+      const Output third = turn(session, {second});
+      CHECK(third.same(at_once({image, second}, {first, talk}, {1, 0, 1})));
+
+      // The fork went another way, and the session goes back to where they parted; neither has its values any more.
+      scheduler->kv_cache()->clear_prefix_index();
+      CHECK(turn(*fork, {second}).same(at_once({image, second}, {first}, {1, 1})));
+      REQUIRE(session->rewind(size).ok());
+      REQUIRE(session->shed());
+      scheduler->kv_cache()->clear_prefix_index();
+      CHECK(turn(session, {}).same(talk));
+
+      // Its own forward passes, whole and in chunks.
+      REQUIRE(session->rewind(size).ok());
+      const std::vector<int32_t> more = tokens_of(9, 77);
+      std::vector<float> logits(more.size() * static_cast<size_t>(model->executor->vocab_size())), again = logits;
+      REQUIRE(session->evaluate(more, logits.data()).ok());
+      REQUIRE(session->rewind(size).ok());
+      REQUIRE(session->shed());
+      scheduler->kv_cache()->clear_prefix_index();
+      REQUIRE(session->evaluate(more, again.data()).ok());
+      CHECK(logits == again);
+
+      // 21 tokens of text stand before the image.
+      const Status inside = session->rewind(22);
+      CHECK(inside.code() == StatusCode::kInvalidArgument);
+      CHECK(inside.place() == "num_tokens");
+      CHECK(session->save("session_with_image").code() == StatusCode::kUnsupported);
+      REQUIRE(session->rewind(21).ok());
+      CHECK(std::ranges::count(session->tokens(), token) == 0);
+      CHECK(session->save("session_without_image").ok());
+      std::remove("session_without_image");
+    }
+  }
+}
+
+TEST_CASE("a prompt with images is scored, its rows as the image's token") {
+  if (!have_data()) return;
+  for (const std::string& name : kNames) {
+    DYNAMIC_SECTION(name) {
+      const ModelHandle model = load(name, 2);
+      const auto image = make_image(*model, 1);
+      const auto vocab_size = static_cast<size_t>(model->executor->vocab_size());
+      RequestParams params = request_with(*model, {image});
+      params.num_prompt_logprobs = 5;
+      const Output whole = run(*new_scheduler(model), {params})[0];
+      const size_t prompt_size = 42 + static_cast<size_t>(image->grid.num_tokens());
+      REQUIRE(whole.tokens.size() == prompt_size + 10);
+      const int32_t token = model->executor->images()->vision().image_token_id;
+      for (size_t i = 0; i < static_cast<size_t>(image->grid.num_tokens()); ++i) CHECK(whole.tokens[21 + i] == token);
+      CHECK(run(*new_scheduler(model, 9), {params})[0].same(whole));
+      const auto scheduler = new_scheduler(model);
+      RequestParams plain = params;
+      plain.num_prompt_logprobs = -1;
+      run(*scheduler, {plain});  // its blocks are in the index
+      CHECK(run(*scheduler, {params})[0].same(whole));
+
+      // The text behind the image scores as a session's logits do.
+      auto session = Session::create(model, scheduler->kv_cache(), {});
+      REQUIRE(session.ok());
+      RequestParams head = plain;
+      head.prompt.resize(22);
+      head.max_tokens = 1;
+      head.session = *session;
+      run(*scheduler, {head});
+      REQUIRE((*session)->rewind(static_cast<int64_t>(prompt_size) - 21).ok());
+      const std::vector<int32_t> tail = tokens_of(21, 1);
+      std::vector<float> logits(tail.size() * vocab_size);
+      REQUIRE((*session)->evaluate(tail, logits.data()).ok());
+      for (size_t i = 1; i < tail.size(); ++i) {
+        const std::span<const float> row(logits.data() + (i - 1) * vocab_size, vocab_size);
+        LogitStats stats;
+        model->executor->logit_stats({row.data(), 1, static_cast<int64_t>(vocab_size), &stats});
+        const auto score = score_token(row, stats, tail[i], 5);
+        REQUIRE(score.ok());
+        CHECK(score->logprob == whole.scores[prompt_size - 21 + i]);
+      }
+    }
+  }
+}
+
 TEST_CASE("what does not go together with images is refused by name") {
   if (!have_data()) return;
   const ModelHandle model = load("llava_clip", 1);
@@ -219,17 +351,8 @@ TEST_CASE("what does not go together with images is refused by name") {
     CHECK(id.status().place() == place);
   };
   RequestParams request = request_with(*model, {image});
-  request.num_prompt_logprobs = 0;
-  refused(request, StatusCode::kUnsupported, "num_prompt_logprobs");
-  request = request_with(*model, {image});
   request.images.push_back(image);
   refused(request, StatusCode::kInvalidArgument, "images");
-  request = request_with(*model, {image});
-  auto session = Session::create(model, scheduler->kv_cache(), {});
-  REQUIRE(session.ok());
-  request.session = session.take();
-  refused(request, StatusCode::kUnsupported, "images");
-
   const std::vector<float> pixels(3 * 32 * 32, NAN);
   const auto bad = make_request_image(*model->executor->images(), pixels, 32, 32);
   REQUIRE_FALSE(bad.ok());

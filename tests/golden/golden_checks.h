@@ -14,8 +14,7 @@ inline void check_case(const Model& model, Backend& backend, const Golden& golde
   ForwardPass forward(model.spec(), model.weights(), backend);
   constexpr int kNewTokens = 24;
   const std::vector<int32_t> ids = golden.ids(name + ".input_ids");
-  const int64_t length = static_cast<int64_t>(ids.size()) + kNewTokens;
-  auto cache = make_cache(model.spec(), KvDType::kF32, blocks_for(model.spec(), length));
+  auto cache = make_cache(model.spec(), KvDType::kF32);
   const PromptResult result = run_prompt(forward, model.spec(), *cache, ids);
   check_logits(golden, name, result.logits, model.spec().vocab_size);
   if (golden.has(name + ".hidden")) {
@@ -102,7 +101,7 @@ inline void check_cuts(const std::string& path, const std::vector<int32_t>& ids)
       std::vector<KvSequence> sequences;
       Batch batch;
       for (const auto* tokens : {&reversed, &prompt, &half}) {
-        sequences.push_back(cache->new_sequence("batch"));
+        sequences.push_back(cache->new_sequence("batch", rope_length(spec, static_cast<int64_t>(tokens->size()))));
         REQUIRE(cache->reserve(sequences.back(), static_cast<int64_t>(tokens->size())).ok());
       }
       size_t next = 0;
@@ -139,11 +138,12 @@ inline void check_cached_prefix(const std::string& path, const std::vector<int32
         REQUIRE(forward.run(batch, warm, logits.data()).ok());
         CHECK(logits == expected);
       };
-      KvSequence hit = cache->new_sequence();
+      const int64_t rotation = rope_length(spec, static_cast<int64_t>(ids.size()));
+      KvSequence hit = cache->new_sequence({}, rotation);
       REQUIRE(cache->match_prefix(hit, ids, half) > 0);
       check_rest(*cache, std::move(hit));
 
-      KvSequence saved = cache->new_sequence();
+      KvSequence saved = cache->new_sequence({}, rotation);
       REQUIRE(cache->match_prefix(saved, ids, half) > 0);
       std::string file;
       const Status written = cache->save(saved, ids, [&](std::span<const std::byte> bytes) {
@@ -153,7 +153,7 @@ inline void check_cached_prefix(const std::string& path, const std::vector<int32
       REQUIRE(written.ok());
       auto other = make_cache(spec, dtype);
       const auto source = source_of(std::move(file), "saved");
-      auto restored = other->restore(*source);
+      auto restored = other->restore(*source, {}, rotation);
       INFO(restored.status().to_string());
       REQUIRE(restored.ok());
       check_rest(*other, std::move(restored->sequence));

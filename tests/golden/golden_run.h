@@ -16,6 +16,7 @@
 #include "kv/kv_cache.h"
 #include "model/forward.h"
 #include "model/model.h"
+#include "model/rope_length.h"
 #include "ops/backend.h"
 
 namespace headrace::golden {
@@ -102,12 +103,6 @@ inline std::shared_ptr<KvCache> make_cache(const ModelSpec& spec, KvDType dtype,
   return cache.take();
 }
 
-// Blocks of a cache for sequences of `length`: few where more would turn to the rotation of long sequences.
-inline int64_t blocks_for(const ModelSpec& spec, int64_t length) {
-  const bool either = uses_long_rope(spec, spec.max_position_embeddings) && !uses_long_rope(spec, length);
-  return either ? (length + 15) / 16 : 64;
-}
-
 // Appends rows up to `end` of a sequence's tokens to the batch.
 inline void add_rows(Batch& batch, KvCache& cache, KvSequence& sequence, const std::vector<int32_t>& ids, int64_t end,
                      bool all_logits) {
@@ -126,7 +121,7 @@ inline PromptResult run_prompt(ForwardPass& forward, const ModelSpec& spec, KvCa
   PromptResult out;
   out.logits.resize(ids.size() * static_cast<size_t>(spec.vocab_size));
   out.hidden.resize(ids.size() * static_cast<size_t>(spec.hidden_size));
-  KvSequence sequence = cache.new_sequence();
+  KvSequence sequence = cache.new_sequence({}, rope_length(spec, total));
   if (chunk == 0) chunk = total;
   for (int64_t begin = 0; begin < total; begin += chunk) {
     const int64_t end = std::min(total, begin + chunk);
@@ -151,9 +146,12 @@ inline std::vector<int32_t> run_greedy(ForwardPass& forward, const ModelSpec& sp
                                        std::vector<int32_t> ids, int count) {
   std::vector<int32_t> out;
   std::vector<float> logits(static_cast<size_t>(spec.vocab_size));
-  KvSequence sequence = cache.new_sequence();
+  KvSequence sequence = cache.new_sequence({}, rope_length(spec, static_cast<int64_t>(ids.size())));
   for (int i = 0; i < count; ++i) {
     const auto total = static_cast<int64_t>(ids.size());
+    if (total > longest_of_rope_length(spec, sequence.rope_length())) {
+      sequence = cache.new_sequence({}, rope_length(spec, total));
+    }
     REQUIRE(cache.reserve(sequence, total).ok());
     Batch batch;
     add_rows(batch, cache, sequence, ids, total, false);

@@ -48,6 +48,29 @@ class Images(unittest.TestCase):
                         sure = int(np.argmax(close)) if close.any() else 24
                         self.assertEqual(output.tokens[:sure], golden[case + ".greedy"].tolist()[:sure])
 
+    def test_sessions_and_prompt_logprobs(self):
+        for name in NAMES:
+            with self.subTest(model=name):
+                golden = read_safetensors(os.path.join(MODELS, name, "golden.safetensors"))
+                model = headrace.Model.load(os.path.join(MODELS, name))
+                cache = headrace.KVCache(model, kv_dtype="f32")
+                scheduler = headrace.Scheduler(model, cache)
+                ids = golden["p33_img.input_ids"].tolist()
+                session = headrace.Session(model, cache)
+                whole = scheduler.generate(ids, images=[image_of(golden, "p33_img")], max_tokens=8, ignore_eos=True)
+                said = scheduler.generate(ids, images=[image_of(golden, "p33_img")], max_tokens=4, ignore_eos=True,
+                                          session=session)
+                self.assertEqual(said.tokens, whole.tokens[:4])
+                self.assertEqual(session.tokens, ids + said.tokens)
+                more = scheduler.generate([], max_tokens=4, ignore_eos=True, session=session)
+                self.assertEqual(more.tokens, whole.tokens[4:])
+                scored = scheduler.generate(ids, images=[image_of(golden, "p33_img")], max_tokens=1, prompt_logprobs=0)
+                logits = golden["p33_img.logits"].astype(np.float64)
+                top = logits.max(axis=1, keepdims=True)
+                expected = (logits - top - np.log(np.exp(logits - top).sum(axis=1, keepdims=True)))[
+                    np.arange(len(ids) - 1), ids[1:]]
+                self.assertLess(np.abs(np.array(scored.prompt_logprobs[1:]) - expected).max(), 2e-3)
+
     def test_bytes_are_processed_as_the_files_say(self):
         with tempfile.TemporaryDirectory() as folder:
             for file in ("config.json", "model.safetensors", "tokenizer.json"):

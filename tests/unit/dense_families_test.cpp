@@ -2,6 +2,7 @@
 // computation is tested against transformers in tests/golden.
 #include <cmath>
 
+#include "model/rope_length.h"
 #include "unit/imported_family.h"
 
 using namespace headrace;
@@ -77,8 +78,12 @@ TEST_CASE("phi3: tensors that hold several weights, and two sets of frequencies"
   CHECK(rope.long_inv_freq[0] == 0.25f);
   CHECK(rope.long_inv_freq[1] == Approx(1.0 / 800.0));
   CHECK(rope.attention_factor == Approx(std::sqrt(1.0 + std::log(4.0) / std::log(32.0))));
-  CHECK_FALSE(uses_long_rope(model->spec, 32));
-  CHECK(uses_long_rope(model->spec, 33));
+  CHECK(rope_length(model->spec, 32) == 0);
+  CHECK(rope_length(model->spec, 33) == 33);
+  CHECK(rope_length(model->spec, 100) == 33);
+  CHECK(longest_of_rope_length(model->spec, 0) == 32);
+  CHECK(longest_of_rope_length(model->spec, 33) > 1000000);
+  CHECK(longest_sequence(model->spec) == model->spec.max_position_embeddings);
 }
 
 TEST_CASE("phi3: what does not fit is refused") {

@@ -124,6 +124,14 @@ struct FamilyReading {
 Result<FamilyReading> read_config(const nlohmann::json& config, const TensorFile& weights);
 Result<FamilyReading> read_metadata(const GgufFile& file);
 
+// A model's encoder for images as it would be in front of another decoder.
+struct VisionReading {
+  VisionSpec spec;  // valid
+  WeightNaming naming;
+};
+// kUnsupported ("config.json") where the config is of a model that reads no images.
+Result<VisionReading> read_vision(const nlohmann::json& config, const TensorFile& weights, const ModelSpec& decoder);
+
 struct ImportedModel {
   ModelSpec spec;
   std::vector<WeightEntry> weights;

@@ -154,6 +154,25 @@ Result<FamilyReading> read_config(const nlohmann::json& config, const TensorFile
   return out;
 }
 
+Result<VisionReading> read_vision(const nlohmann::json& config, const TensorFile& weights, const ModelSpec& decoder) {
+  // All of the config is read first, so that what is not known is refused wherever it stands.
+  HEADRACE_ASSIGN_OR_RETURN(const FamilyReading whole, read_config(config, weights));
+  if (!whole.vision) return unsupported("config.json", "a {} reads no images", whole.spec.architecture);
+  const ConfigReader reader(config, "");
+  VisionReading out;
+  const auto read = [&]() -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(const Family* family, find_by_config(reader));
+    // Its token for images is one of its own vocabulary.
+    ModelSpec sized = decoder;
+    sized.vocab_size = std::max(decoder.vocab_size, whole.spec.vocab_size);
+    HEADRACE_ASSIGN_OR_RETURN(out.spec, family->vision_from_config(reader, sized));
+    return validate_vision(out.spec);
+  };
+  if (const Status status = read(); !status.ok()) return status.within("config.json");
+  out.naming = whole.vision_naming;
+  return out;
+}
+
 Result<FamilyReading> read_metadata(const GgufFile& file) {
   HEADRACE_ASSIGN_OR_RETURN(const Family* family, find_by_gguf(file));
   FamilyReading out;
