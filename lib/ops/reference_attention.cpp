@@ -200,7 +200,7 @@ void reference_paged_attention(const PagedAttentionParams& p) {
         const size_t head_offset = static_cast<size_t>(h / group) * layout.head_bytes();
         const auto head_of = [&](int32_t position) {
           const auto block = static_cast<size_t>(p.block_tables[seq][position / layout.block_size]);
-          return p.cache + block * layout.block_bytes() + head_offset;
+          return p.cache_of(seq) + block * layout.block_bytes() + head_offset;
         };
         const float* q = p.q + (static_cast<int64_t>(token) * p.num_heads + h) * head_dim;
         double top = p.sinks != nullptr ? static_cast<double>(p.sinks[h]) : -std::numeric_limits<double>::infinity();
@@ -212,6 +212,11 @@ void reference_paged_attention(const PagedAttentionParams& p) {
                      static_cast<double>(cached_key(layout, head_of(position), position % layout.block_size, d));
           }
           score *= static_cast<double>(p.scale);
+          if (p.position_bias != nullptr) {
+            const int64_t width = 2 * int64_t{p.bias_reach} + 1;
+            const int32_t distance = std::clamp(position - p.positions[token], -p.bias_reach, p.bias_reach);
+            score += static_cast<double>(p.position_bias[h * width + p.bias_reach + distance]);
+          }
           if (p.logit_softcap > 0.0f) {
             const double cap = static_cast<double>(p.logit_softcap);
             score = cap * std::tanh(score / cap);
