@@ -59,7 +59,9 @@ class StepLoop {
   void preempt(Sample& sample);
   void mark_scheduled(LiveRequest& request);
 
-  void encode_images();
+  Status encode_images(const Entry& entry);
+  Status read_input(LiveRequest& request);
+  void run_encoders();
   void build_batch();
   void run_batch();
   void commit(const Entry& entry);

@@ -111,6 +111,11 @@ Result<Donor> open_donor(const std::string& path, const std::string& base, const
   return Donor{std::move(reading.spec), reading.naming, std::move(file)};
 }
 
+// Whether an encoder's rows are seen by some layer.
+bool has_cross_attention(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.cross.has_value(); });
+}
+
 // The norms of all layers are of one kind.
 Status check_fits(const ModelSpec& base, const ModelSpec& donor) {
   if (donor.hidden_size != base.hidden_size) {
@@ -123,6 +128,9 @@ Status check_fits(const ModelSpec& base, const ModelSpec& donor) {
   if (donor.streams != base.streams || donor.per_layer_inputs != base.per_layer_inputs) {
     return unsupported("", "its streams, or inputs of the layers' own, are not the base's");
   }
+  if (has_cross_attention(base) || has_cross_attention(donor)) {
+    return unsupported("", "layers of decoders that see an encoder are not exchanged");
+  }
   return {};
 }
 
@@ -130,7 +138,9 @@ Status check_fits(const ModelSpec& base, const ModelSpec& donor) {
 bool leans_on_another(const LayerSpec& layer) {
   const auto* attention = std::get_if<GqaAttention>(&layer.attention);
   const auto* sparse = std::get_if<SparseLatentAttention>(&layer.attention);
-  return (attention != nullptr && attention->kv_layer >= 0) || (sparse != nullptr && !sparse->indexer);
+  return (attention != nullptr &&
+          (attention->kv_layer >= 0 || (attention->position_buckets && attention->position_buckets->layer >= 0))) ||
+         (sparse != nullptr && !sparse->indexer);
 }
 
 Status replace_part(LayerSpec& layer, const LayerSpec& donor, std::string_view part) {
