@@ -16,7 +16,7 @@ DATA = os.environ.get("HEADRACE_TEST_DATA", "")
 BITS = {"chunks": True, "cache": True, "batch": True, "threads": True}
 
 # Models of HEADRACE_TEST_DATA that the library does not run, or not all of: what is no longer true here is taken out.
-NOT_RUN = {"deepseek_v4", "t5", "whisper"}
+NOT_RUN = {"deepseek_v4"}
 # A rotation that grows with the text is computed up to the trained length, 64 tokens; the last prompt is longer.
 CONTEXT_TOO_SHORT = {"llama_dynamic_ntk"}
 
