@@ -19,10 +19,11 @@ std::string text_of(const py::handle& value) {
   return text_from(value);
 }
 
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
 // Bytes [height, width, 3], pixel values [channels, height, width], or a tuple of patches [patches, values] and their
 // (rows, columns).
 void add_image(headrace::Request& request, const py::handle& image) {
-  using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
   const auto add = [&](const Floats& pixels, uint32_t height, uint32_t width) {
     request.add_image_pixels(pixels.data(), static_cast<size_t>(pixels.size()), height, width);
   };
@@ -40,6 +41,32 @@ void add_image(headrace::Request& request, const py::handle& image) {
   const auto pixels = Floats::ensure(image);
   if (!pixels || pixels.ndim() != 3) throw py::cast_error("numbers on three axes are needed");
   add(pixels, static_cast<uint32_t>(pixels.shape(1)), static_cast<uint32_t>(pixels.shape(2)));
+}
+
+// Text, tokens, or features [num_mels, num_frames].
+void set_encoder_input(headrace::Request& request, const py::handle& input) {
+  if (py::isinstance<py::str>(input)) {
+    request.set_encoder_text(text_of(input));
+    return;
+  }
+  if (py::isinstance<py::array_t<float>>(input)) {
+    const auto features = Floats::ensure(input);
+    if (!features || features.ndim() != 2) throw py::cast_error("two axes are needed");
+    request.set_audio_features(features.data(), static_cast<size_t>(features.size()),
+                               static_cast<uint32_t>(features.shape(0)), static_cast<uint32_t>(features.shape(1)));
+    return;
+  }
+  request.set_encoder_tokens(input.cast<std::vector<int32_t>>());
+}
+
+// A waveform, or a tuple of one and its rate; a rate of 16000 alone is taken, so it need not be said.
+void set_audio(headrace::Request& request, const py::handle& audio) {
+  uint32_t rate = 16000;
+  py::object given = py::reinterpret_borrow<py::object>(audio);
+  if (py::isinstance<py::tuple>(audio)) std::tie(given, rate) = audio.cast<std::pair<py::object, uint32_t>>();
+  const auto samples = Floats::ensure(given);
+  if (!samples || samples.ndim() != 1) throw py::cast_error("one axis is needed");
+  request.set_audio(samples.data(), static_cast<size_t>(samples.size()), rate);
 }
 
 // Throws py::cast_error for a value of another type.
@@ -97,6 +124,10 @@ void set_parameter(headrace::Request& request, Parameters& parameters, const std
     for (int32_t id : value.cast<std::vector<int32_t>>()) request.add_stop_token(id);
   } else if (name == "images") {
     for (const py::handle& image : value) add_image(request, image);
+  } else if (name == "encoder_input") {
+    set_encoder_input(request, value);
+  } else if (name == "audio") {
+    set_audio(request, value);
   } else if (name == "logit_bias") {
     for (const auto& [id, bias] : value.cast<std::map<int32_t, float>>()) request.add_logit_bias(id, bias);
   } else {
@@ -453,7 +484,9 @@ void register_generation(py::module_& module) {
       "or "
       "float32 pixel "
       "values: [channels, height, width], or (patches, (rows, columns)) where the model takes patches; the prompt has "
-      "the image token for each).")
+      "the image token for each), encoder_input (of models with an encoder in front of their decoder: str, list of "
+      "int, or float32 features [num_mels, num_frames]), audio (float32 samples of 16000 a second, or (samples, "
+      "rate)). Behind an encoder the prompt is the decoder's; None is its first token.")
       .def(py::init([](const headrace::Model& model, const std::optional<headrace::KVCache>& cache,
                        const py::kwargs& arguments) {
              return std::make_shared<PythonScheduler>(model, cache, options_from(arguments));

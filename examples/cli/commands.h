@@ -7,6 +7,7 @@ namespace cli {
 
 void add_run(CLI::App& app);
 void add_chat(CLI::App& app);
+void add_transcribe(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_template(CLI::App& app);
 void add_inspect(CLI::App& app);

@@ -7,6 +7,8 @@
 #include <optional>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "reference_file.h"
 
 namespace cli {
@@ -68,12 +70,14 @@ class Run {
 
   void check_cases() {
     model_.emplace(load(settings_.threads));
+    const auto about = nlohmann::json::parse(model_->describe());
+    if (about.contains("encoder")) start_token_ = about["encoder"]["start_token_id"].get<int32_t>();
     std::string longest;
     for (const std::string& name : golden_.cases()) {
       if (!takes_inputs_of(name)) continue;
       result_.cases.push_back({name, golden_.ids(name + ".input_ids").size(), {}, 0, 0});
       const bool computed = attempt(name, [&] { check_case(result_.cases.back()); });
-      if (computed && !has_image(name)) longest = name;
+      if (computed && !has_image(name) && !start_token_) longest = name;
     }
     if (result_.cases.empty() && result_.not_supported.empty()) fail("golden.safetensors holds no input_ids");
     if (!longest.empty()) attempt(longest, [&] { check_threads(longest); });
@@ -81,6 +85,7 @@ class Run {
 
   void check_case(CaseResult& result) {
     if (has_image(result.name)) return check_image_prompt(result);
+    if (start_token_) return check_behind_encoder(result);
     generates(result.name) ? check_decoder(result) : check_encoder(result);
   }
 
@@ -96,11 +101,13 @@ class Run {
     // The image, and what the reference makes of it on the way.
     static const std::set<std::string> of_images = {"pixel_values",      "image_grid_thw",     "token_type_ids",
                                                     "mm_token_type_ids", "mrope_position_ids", "image_features"};
+    static const std::set<std::string> of_encoders = {"input_features", "decoder_input_ids", "encoder_hidden"};
     std::vector<std::string> parts = golden_.parts(name);
     for (const std::string& part : golden_.parts("")) parts.push_back(part);
     for (const std::string& part : parts) {
       if (known.contains(part)) continue;
       if (has_image(name) && of_images.contains(part)) continue;
+      if (start_token_ && of_encoders.contains(part)) continue;
       if (part == "token_type_ids") {
         const Tokens types = golden_.ids(name + "." + part);
         if (std::all_of(types.begin(), types.end(), [](int32_t type) { return type == 0; })) continue;
@@ -162,10 +169,15 @@ class Run {
   }
 
   headrace::Request request(const Tokens& ids, int64_t length, bool prompt_logprobs) const {
+    return request(*model_, ids, length, prompt_logprobs);
+  }
+
+  headrace::Request request(const headrace::Model& model, const Tokens& ids, int64_t length,
+                            bool prompt_logprobs) const {
     headrace::Sampling sampling;
     sampling.num_logprobs = std::min(128, model_->info().vocab_size);
     if (prompt_logprobs) sampling.num_prompt_logprobs = sampling.num_logprobs;
-    headrace::Request request(*model_);
+    headrace::Request request(model);
     request.add_tokens(ids).set_sampling(sampling).set_length(0, length).set_ignore_eos(true);
     return request;
   }
@@ -212,8 +224,9 @@ class Run {
   }
 
   void compare_greedy(CaseResult& result, const Tokens& tokens) {
-    const Tokens expected = golden_.ids(result.name + ".greedy");
+    Tokens expected = golden_.ids(result.name + ".greedy");
     const Rows margins = golden_.floats(result.name + ".greedy_margin");
+    if (start_token_ && expected.size() == margins.size() + 1) expected.erase(expected.begin());
     const size_t most =
         golden_.stable_greedy_tokens(result.name, std::min({tokens.size(), expected.size(), margins.size()}));
     for (size_t i = 0; i < most && margins[i] >= kClearMargin; ++i) {
@@ -328,7 +341,7 @@ class Run {
     headrace::Options options = cache_options(2 * (cache_tokens(result.name, ids) + 32));
     headrace::Scheduler alone(*model_, options);
     const Output output = generate(alone, asked);
-    compare_log_probs(result, output);
+    compare_log_probs(result, output, 1);
     compare_greedy(result, output.tokens);
 
     options.set("scheduler.max_num_batched_tokens", "24");
@@ -345,20 +358,24 @@ class Run {
     require_same_bits("cache", result.name, generate(again, asked).same_bits(output));
   }
 
-  // Of the first token drawn. A log-probability moves by at most twice what logits do.
-  void compare_log_probs(CaseResult& result, const Output& output) {
+  // Of the last num_rows rows of the prompt, whose distributions the output begins with. A log-probability moves by at most
+  // twice what logits do.
+  void compare_log_probs(CaseResult& result, const Output& output, size_t num_rows) {
     const Rows expected = golden_.floats(result.name + ".logits");
     const size_t vocab_size = static_cast<size_t>(model_->info().vocab_size);
     const size_t count = std::min<size_t>(128, vocab_size);
-    if (output.top_tokens.size() < count || expected.size() < vocab_size) {
-      return fail(result.name + ": no distribution to compare");
+    if (output.top_tokens.size() < num_rows * count || expected.size() < num_rows * vocab_size) {
+      return fail(result.name + ": no distributions to compare");
     }
     std::vector<double> log_probs;
-    log_softmax(expected.data() + expected.size() - vocab_size, vocab_size, log_probs);
-    const Rows got(output.top_logprobs.begin(), output.top_logprobs.begin() + static_cast<std::ptrdiff_t>(count));
+    const Rows got(output.top_logprobs.begin(),
+                   output.top_logprobs.begin() + static_cast<std::ptrdiff_t>(num_rows * count));
     Rows want;
-    for (size_t i = 0; i < count; ++i) {
-      want.push_back(static_cast<float>(log_probs[static_cast<size_t>(output.top_tokens[i])]));
+    for (size_t row = 0; row < num_rows; ++row) {
+      log_softmax(expected.data() + expected.size() - (num_rows - row) * vocab_size, vocab_size, log_probs);
+      for (size_t i = row * count; i < (row + 1) * count; ++i) {
+        want.push_back(static_cast<float>(log_probs[static_cast<size_t>(output.top_tokens[i])]));
+      }
     }
     const RowErrors errors = value_errors(got, want);
     result.errors.add(errors);
@@ -366,6 +383,72 @@ class Run {
       fail(result.name + ": log-probabilities differ by " + shown(errors.max) + ", allowed " +
            shown(2 * golden_.tolerance()));
     }
+  }
+
+  // ---- Behind an encoder -------------------------------------------------------------------------------------------
+
+  // The decoder's tokens. Where the golden does not say, its first are the start token and some of the encoder's tokens.
+  Tokens decoder_ids(const std::string& name) const {
+    if (golden_.has(name + ".decoder_input_ids")) return golden_.ids(name + ".decoder_input_ids");
+    Tokens ids = golden_.ids(name + ".input_ids");
+    if (golden_.has("input_features") || !golden_.has(name + ".logits")) return ids;
+    ids.resize(std::min<size_t>(ids.size(), golden_.shape(name + ".logits")[0]));
+    ids[0] = *start_token_;
+    return ids;
+  }
+
+  // A request behind the case's input, or behind another of the kind. No tokens: the decoder begins by itself.
+  headrace::Request input_request(const headrace::Model& model, const std::string& name, const Tokens& ids,
+                                  int64_t length, bool other = false) const {
+    headrace::Request out = request(model, ids, length, !ids.empty());
+    if (golden_.has("input_features")) {
+      Rows features = golden_.floats("input_features");
+      const std::vector<uint64_t> shape = golden_.shape("input_features");
+      if (shape.size() != 3 || shape[0] != 1) {
+        throw headrace::Error(HEADRACE_UNSUPPORTED, "is not of one input", "input_features");
+      }
+      if (other) std::reverse(features.begin(), features.end());
+      out.set_audio_features(features.data(), features.size(), static_cast<uint32_t>(shape[1]),
+                             static_cast<uint32_t>(shape[2]));
+      return out;
+    }
+    Tokens tokens = golden_.ids(name + ".input_ids");
+    if (other) std::reverse(tokens.begin(), tokens.end());
+    out.set_encoder_tokens(tokens);
+    return out;
+  }
+
+  void check_behind_encoder(CaseResult& result) {
+    const Tokens ids = decoder_ids(result.name);
+    const int64_t length = std::max<int64_t>(new_tokens(ids, 8), 1), prompt = static_cast<int64_t>(ids.size());
+    const headrace::Request asked = input_request(*model_, result.name, ids, length);
+    headrace::Options options = cache_options(3 * (prompt + length + 32));
+    headrace::Scheduler alone(*model_, options);
+    const Output output = generate(alone, asked);
+    compare_log_probs(result, output, ids.size());
+    if (generates(result.name)) {
+      const int64_t count = static_cast<int64_t>(golden_.floats(result.name + ".greedy_margin").size());
+      headrace::Scheduler from_start(*model_, cache_options(count + 32));
+      compare_greedy(result, generate(from_start, input_request(*model_, result.name, {}, count)).tokens);
+    }
+    const headrace::Request other = input_request(*model_, result.name, ids, length, /*other=*/true);
+    const Output other_output = generate(alone, other);
+    options.set("scheduler.max_num_batched_tokens", "3");
+    headrace::Scheduler cut(*model_, options);
+    require_same_bits("chunks", result.name, generate(cut, asked).same_bits(output));
+    const std::vector<Output> outputs = generate(cut, {&other, &asked});
+    require_same_bits("batch", result.name, outputs[0].same_bits(other_output) && outputs[1].same_bits(output));
+    // Behind one input nothing is found of what was computed behind another.
+    options.set("kv.prefix_index", "true");
+    headrace::Scheduler index(*model_, options);
+    const Output cold = generate(index, asked), foreign = generate(index, other), warm = generate(index, asked);
+    require_same_bits("cache", result.name,
+                      cold.same_bits(output) && warm.same_bits(output) && foreign.same_bits(other_output) &&
+                          foreign.cached_tokens == 0);
+    const headrace::Model threads = load(model_->info().num_threads == 1 ? 3 : 1);
+    headrace::Scheduler elsewhere(threads, cache_options(prompt + length));
+    require_same_bits("threads", result.name,
+                      generate(elsewhere, input_request(threads, result.name, ids, length)).same_bits(output));
   }
 
   // ---- Encoders ----------------------------------------------------------------------------------------------------
@@ -478,6 +561,7 @@ class Run {
   const SettingArguments& settings_;
   ConformanceResult& result_;
   std::optional<headrace::Model> model_;
+  std::optional<int32_t> start_token_;  // of a model with an encoder in front of its decoder
 };
 
 }  // namespace

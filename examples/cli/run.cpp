@@ -37,7 +37,9 @@ void run(const RunArguments& arguments) {
     throw headrace::Error(HEADRACE_FAILED_PRECONDITION, "the model has no chat template to put it into", "--system");
   }
   headrace::Request request(model);
-  if (arguments.raw || !model.has_chat_template()) {
+  if (nlohmann::json::parse(model.describe()).contains("encoder")) {
+    request.set_encoder_text(prompt, HEADRACE_ADD_SPECIAL | HEADRACE_PARSE_SPECIAL);
+  } else if (arguments.raw || !model.has_chat_template()) {
     request.add_text(prompt, HEADRACE_ADD_SPECIAL | HEADRACE_PARSE_SPECIAL);
   } else {
     nlohmann::ordered_json messages = nlohmann::ordered_json::array();
@@ -81,7 +83,9 @@ void add_run(CLI::App& app) {
   CLI::App* command = app.add_subcommand("run", "generate from a prompt; chat models get their template");
   arguments->model.add_to(*command);
   arguments->sampling.add_to(*command);
-  command->add_option("-p,--prompt", arguments->prompt, "the prompt; - reads standard input (default)");
+  command->add_option("-p,--prompt", arguments->prompt,
+                      "the prompt, which an encoder in front of the decoder reads where there is one; - reads standard "
+                      "input (default)");
   CLI::Option* system = command->add_option("--system", arguments->system, "system message, for chat models");
   command->add_option("--adapter", arguments->adapter, "folder of a low-rank adapter (PEFT) to answer with");
   command->add_flag("--raw", arguments->raw, "no chat template: the prompt's text as it is")->excludes(system);

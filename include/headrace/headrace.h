@@ -392,6 +392,27 @@ HEADRACE_API headrace_status headrace_request_add_image_pixels(headrace_request*
  * the key as place where it asks for what is not built. */
 HEADRACE_API headrace_status headrace_request_add_image(headrace_request* request, const uint8_t* rgb, size_t rgb_size,
                                                         uint32_t height, uint32_t width, headrace_error** error);
+/* What the encoder in front of the model's decoder reads, where it has one (its description has "encoder"): tokens, or text
+ * that the model's tokenizer encodes (flags as headrace_request_add_text; most such models want HEADRACE_ADD_SPECIAL). Set again,
+ * it is replaced. The prompt is the decoder's then; an empty one is the decoder's first token. Submit refuses a request without
+ * ("encoder_input"). HEADRACE_UNSUPPORTED ("encoder_input") where the model has no encoder or one that reads audio,
+ * HEADRACE_INVALID_ARGUMENT for no tokens and ids outside the vocabulary ("tokens[i]"). */
+HEADRACE_API headrace_status headrace_request_set_encoder_tokens(headrace_request* request, const int32_t* tokens,
+                                                                 size_t num_tokens, headrace_error** error);
+HEADRACE_API headrace_status headrace_request_set_encoder_text(headrace_request* request, const char* text,
+                                                               size_t text_size, uint32_t flags, headrace_error** error);
+/* The same of audio: mono float32 samples in [-1, 1], of which preprocessor_config.json says how a log-mel spectrogram is made
+ * (transformers' feature extractor in float64). Silence follows up to the length that the model reads (30 seconds of Whisper).
+ * Copied. HEADRACE_UNSUPPORTED where the model reads none, HEADRACE_NOT_FOUND where its files do not say how,
+ * HEADRACE_INVALID_ARGUMENT ("audio") for another sample_rate than the model's (16000), more samples than it reads at once, none,
+ * and values that are not finite. */
+HEADRACE_API headrace_status headrace_request_set_audio(headrace_request* request, const float* samples, size_t num_samples,
+                                                        uint32_t sample_rate, headrace_error** error);
+/* The same of the spectrogram itself: features [num_mels, num_frames]. HEADRACE_INVALID_ARGUMENT ("encoder_input") for other
+ * sizes than the model takes and values that are not finite. */
+HEADRACE_API headrace_status headrace_request_set_audio_features(headrace_request* request, const float* features,
+                                                                 size_t num_features, uint32_t num_mels,
+                                                                 uint32_t num_frames, headrace_error** error);
 /* The session's tokens come before the prompt, and prompt and output are appended to it (n must be 1). The request keeps the
  * session alive. The scheduler must use the session's KV cache. */
 HEADRACE_API headrace_status headrace_request_set_session(headrace_request* request, headrace_session* session,

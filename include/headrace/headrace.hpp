@@ -569,6 +569,29 @@ class Request {
     return call(
         [&](headrace_error** error) { return headrace_request_add_image(get(), rgb, rgb_size, height, width, error); });
   }
+  // See headrace_request_set_encoder_tokens.
+  Request& set_encoder_tokens(const std::vector<int32_t>& tokens) {
+    return call([&](headrace_error** error) {
+      return headrace_request_set_encoder_tokens(get(), tokens.data(), tokens.size(), error);
+    });
+  }
+  Request& set_encoder_text(std::string_view text, uint32_t flags = HEADRACE_ADD_SPECIAL) {
+    return call([&](headrace_error** error) {
+      return headrace_request_set_encoder_text(get(), text.data(), text.size(), flags, error);
+    });
+  }
+  // See headrace_request_set_audio.
+  Request& set_audio(const float* samples, size_t num_samples, uint32_t sample_rate) {
+    return call([&](headrace_error** error) {
+      return headrace_request_set_audio(get(), samples, num_samples, sample_rate, error);
+    });
+  }
+  // See headrace_request_set_audio_features.
+  Request& set_audio_features(const float* features, size_t num_features, uint32_t num_mels, uint32_t num_frames) {
+    return call([&](headrace_error** error) {
+      return headrace_request_set_audio_features(get(), features, num_features, num_mels, num_frames, error);
+    });
+  }
   Request& add_messages(std::string_view messages, std::string_view tools = {}, std::string_view variables = {}) {
     return call([&](headrace_error** error) {
       return headrace_request_add_messages(get(), messages.data(), messages.size(), tools.data(), tools.size(),

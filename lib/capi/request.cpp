@@ -3,6 +3,7 @@
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "engine/image_reader.h"
+#include "engine/input_reader.h"
 #include "schedule/tenant.h"
 
 using namespace headrace;
@@ -27,6 +28,12 @@ constexpr uint32_t kMaxImageSide = 1 << 20;
 Result<const engine::ImageReader*> images_of(const headrace_request& request) {
   const engine::ImageReader* reader = request.loaded->engine->executor->images();
   if (reader == nullptr) return unsupported("image", "the model reads none");
+  return reader;
+}
+
+Result<const engine::InputReader*> inputs_of(const headrace_request& request, const char* place) {
+  const engine::InputReader* reader = request.loaded->engine->executor->inputs();
+  if (reader == nullptr) return unsupported(place, "no encoder stands in front of the model's decoder");
   return reader;
 }
 
@@ -100,6 +107,57 @@ headrace_status headrace_request_add_image(headrace_request* request, const uint
     RgbImage image{static_cast<int32_t>(height), static_cast<int32_t>(width), {rgb, rgb + rgb_size}};
     HEADRACE_ASSIGN_OR_RETURN(auto made, engine::make_request_image(*reader, image));
     request->params.images.push_back(std::move(made));
+    return Status();
+  });
+}
+
+headrace_status headrace_request_set_encoder_tokens(headrace_request* request, const int32_t* tokens, size_t num_tokens,
+                                                    headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    if (tokens == nullptr && num_tokens != 0) return null_argument("tokens");
+    HEADRACE_ASSIGN_OR_RETURN(const engine::InputReader* reader, inputs_of(*request, "encoder_input"));
+    HEADRACE_ASSIGN_OR_RETURN(request->params.encoder_input, engine::make_token_input(*reader, {tokens, num_tokens}));
+    return Status();
+  });
+}
+
+headrace_status headrace_request_set_encoder_text(headrace_request* request, const char* text, size_t text_size,
+                                                  uint32_t flags, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view view, text_argument("text", text, text_size));
+    HEADRACE_ASSIGN_OR_RETURN(const text::EncodeOptions options, encode_options(flags));
+    HEADRACE_ASSIGN_OR_RETURN(const engine::InputReader* reader, inputs_of(*request, "encoder_input"));
+    HEADRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, tokenizer_of(*request));
+    HEADRACE_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokenizer->encode(view, options));
+    HEADRACE_ASSIGN_OR_RETURN(request->params.encoder_input, engine::make_token_input(*reader, tokens));
+    return Status();
+  });
+}
+
+headrace_status headrace_request_set_audio(headrace_request* request, const float* samples, size_t num_samples,
+                                           uint32_t sample_rate, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    if (samples == nullptr && num_samples != 0) return null_argument("samples");
+    HEADRACE_ASSIGN_OR_RETURN(const engine::InputReader* reader, inputs_of(*request, "audio"));
+    HEADRACE_ASSIGN_OR_RETURN(request->params.encoder_input,
+                              engine::make_audio_input(*reader, {samples, num_samples}, sample_rate));
+    return Status();
+  });
+}
+
+headrace_status headrace_request_set_audio_features(headrace_request* request, const float* features,
+                                                    size_t num_features, uint32_t num_mels, uint32_t num_frames,
+                                                    headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    if (features == nullptr && num_features != 0) return null_argument("features");
+    HEADRACE_ASSIGN_OR_RETURN(const engine::InputReader* reader, inputs_of(*request, "audio"));
+    HEADRACE_ASSIGN_OR_RETURN(
+        request->params.encoder_input,
+        engine::make_feature_input(*reader, {features, num_features}, int64_t{num_mels}, int64_t{num_frames}));
     return Status();
   });
 }

@@ -12,6 +12,7 @@ namespace {
 // Partial sums of every row are closed at multiples of this many positions and merged in order, whether one thread
 // walks the splits or several share them.
 constexpr int64_t kSplit = 512;
+constexpr int64_t kChunkPositions = 64;  // of the kernel
 // Rows (token, query head) of one tile: the keys and values of a chunk are widened once for all of them. The more the
 // better, as long as queries and sums stay in a second-level cache and every thread has several tiles.
 constexpr int32_t kMostRows = 192, kFewestRows = 48;
@@ -62,9 +63,43 @@ struct SplitRun {
   int64_t first, end;
 };
 
+// PagedAttentionParams::position_bias written out over every distance of the batch's rows and the positions of the chunks
+// that they see, so that a row's biases lie in order of position.
+struct WrittenBias {
+  int64_t before = 0, width = 0;  // distances behind a row; of a head, in all
+  float* values = nullptr;        // [num_heads, width]
+
+  static WrittenBias measure(const PagedAttentionParams& p) {
+    WrittenBias out;
+    if (p.position_bias == nullptr) return out;
+    int64_t after = 0;
+    for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
+      for (int32_t row = p.query_start[seq]; row < p.query_start[seq + 1]; ++row) {
+        const int64_t end = (seen_end(p, seq, row) + kChunkPositions - 1) / kChunkPositions * kChunkPositions;
+        out.before = std::max<int64_t>(out.before, p.positions[row]);
+        after = std::max(after, end - p.positions[row]);
+      }
+    }
+    out.width = out.before + after;
+    return out;
+  }
+
+  void fill(const PagedAttentionParams& p, int32_t head) const {
+    const float* from = p.position_bias + head * (2 * int64_t{p.bias_reach} + 1);
+    float* to = values + head * width;
+    for (int64_t i = 0; i < width; ++i) {
+      to[i] = from[std::clamp<int64_t>(i - before, -p.bias_reach, p.bias_reach) + p.bias_reach];
+    }
+  }
+
+  // By position, as seen from that of a row.
+  const float* of(int32_t head, int32_t position) const { return values + head * width + before - position; }
+};
+
 // One thread's working memory, cut from one buffer.
 struct Workspace {
   int64_t *row_begin, *row_end;  // [rows]
+  const float** row_bias;        // [rows] where there are biases
   float* q;                      // [tiles of rows][head_dim][tile_rows]
   float *max, *sum, *acc;        // running
   float *split_max, *split_sum, *split_acc;
@@ -83,6 +118,7 @@ struct Workspace {
     };
     row_begin = reinterpret_cast<int64_t*>(take(rows * 2));
     row_end = reinterpret_cast<int64_t*>(take(rows * 2));
+    row_bias = reinterpret_cast<const float**>(take(rows * 2));
     q = take(padded_rows * head_dim);
     max = take(rows);
     sum = take(rows);
@@ -99,8 +135,9 @@ struct Workspace {
 
 class Run {
  public:
-  Run(const PagedAttentionParams& params, const KernelTable& kernels, int num_threads)
+  Run(const PagedAttentionParams& params, const WrittenBias& bias, const KernelTable& kernels, int num_threads)
       : p_(params),
+        bias_(bias),
         kernels_(kernels),
         group_(params.num_heads / params.layout.num_kv_heads),
         head_dim_(params.layout.head_dim),
@@ -126,6 +163,7 @@ class Run {
         const int64_t row = int64_t{token} * group_ + g;
         w.row_begin[row] = seen_begin(p_, batch_row);
         w.row_end[row] = seen_end(p_, tile.seq, batch_row);
+        if (bias_.width > 0) w.row_bias[row] = bias_.of(kv_head * group_ + g, p_.positions[batch_row]);
         const float* src = p_.q + (int64_t{batch_row} * p_.num_heads + kv_head * group_ + g) * head_dim_;
         float* dst = w.q + row / tile_rows * tile_rows * head_dim_ + row % tile_rows;
         for (int64_t d = 0; d < head_dim_; ++d) dst[d * tile_rows] = src[d];
@@ -145,7 +183,8 @@ class Run {
     s.code_bytes = static_cast<int64_t>(p_.layout.code_bytes());
     s.half_bytes = static_cast<int64_t>(p_.layout.half_bytes());
     s.scale_groups = p_.layout.scale_groups();
-    s.cache = reinterpret_cast<const uint8_t*>(p_.cache) + static_cast<size_t>(kv_head) * p_.layout.head_bytes();
+    s.cache =
+        reinterpret_cast<const uint8_t*>(p_.cache_of(tile.seq)) + static_cast<size_t>(kv_head) * p_.layout.head_bytes();
     s.block_bytes = static_cast<int64_t>(p_.layout.block_bytes());
     s.block_table = p_.block_tables[tile.seq];
     s.begin = std::max(tile.begin, first);
@@ -157,6 +196,7 @@ class Run {
     s.row_begin = w.row_begin;
     s.row_end = w.row_end;
     s.scale = p_.scale;
+    s.row_bias = bias_.width > 0 ? w.row_bias : nullptr;
     s.softcap = p_.logit_softcap;
     s.max = max;
     s.sum = sum;
@@ -220,6 +260,7 @@ class Run {
   }
 
   const PagedAttentionParams& p_;
+  const WrittenBias& bias_;
   const KernelTable& kernels_;
   int32_t group_, head_dim_, padded_dim_, tile_tokens_;
 };
@@ -227,7 +268,13 @@ class Run {
 }  // namespace
 
 void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, const KernelTable& kernels) {
-  const Run run(params, kernels, pool.num_threads());
+  WrittenBias bias = WrittenBias::measure(params);
+  if (bias.width > 0) {
+    bias_.reserve(static_cast<uint64_t>(params.num_heads * bias.width) * sizeof(float));
+    bias.values = bias_.as<float>();
+    pool.run(params.num_heads, [&](int64_t head, int) { bias.fill(params, static_cast<int32_t>(head)); });
+  }
+  const Run run(params, bias, kernels, pool.num_threads());
   const std::vector<Tile> tiles = cut_tiles(params, run.tile_tokens());
   const int64_t heads = params.layout.num_kv_heads;
   const int64_t units = static_cast<int64_t>(tiles.size()) * heads;

@@ -18,6 +18,7 @@ class CpuAttention {
  private:
   std::vector<AlignedBuffer> thread_scratch_;
   AlignedBuffer partials_;
+  AlignedBuffer bias_;  // biases by position, written out
 };
 
 }  // namespace headrace

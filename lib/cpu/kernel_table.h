@@ -69,6 +69,8 @@ struct AttentionSplit {
   const int64_t* row_begin;  // [num_rows] visible positions of each row, not clipped to the split
   const int64_t* row_end;
   float scale;
+  // [num_rows] what is added to a row's scaled scores, by logical position; read for whole chunks of 64. Null: nothing.
+  const float* const* row_bias;
   float softcap;   // 0: none
   float* max;      // [num_rows] out: -inf where the row sees nothing here
   float* sum;      // [num_rows] out

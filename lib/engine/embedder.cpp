@@ -248,6 +248,10 @@ Embedder::Embedder(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvC
 Result<std::shared_ptr<Embedder>> Embedder::create(std::shared_ptr<const EngineModel> model,
                                                    const EngineOptions& options) {
   if (model->model == nullptr) return invalid_argument("model", "an executor alone cannot embed");
+  if (model->executor->inputs() != nullptr) {
+    return unsupported("model", "{} models have an encoder and a decoder; embeddings of neither are built",
+                       model->model->spec().architecture);
+  }
   HEADRACE_ASSIGN_OR_RETURN(const EmbeddingKind kind, choose_kind(*model->model, options));
   HEADRACE_ASSIGN_OR_RETURN(auto scratch, make_scratch_cache(*model, scratch_options(model->model->spec(), options)));
   const int32_t rows = std::max(options.embedder_max_num_batched_tokens, 1);

@@ -18,6 +18,10 @@ std::string adapted_salt(const Adapter* adapter, std::string_view salt) {
   return out;
 }
 
+std::string input_salt(const Hash128& content, std::string_view salt) {
+  return fmt::format("{:016x}{:016x}{}", content.high, content.low, salt);
+}
+
 void EngineModel::register_session(const std::shared_ptr<Session>& session) const {
   const std::lock_guard lock(sessions_mutex_);
   std::erase_if(sessions_, [](const std::weak_ptr<Session>& known) { return known.expired(); });

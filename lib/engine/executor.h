@@ -29,10 +29,14 @@ class Model;
 namespace headrace::engine {
 
 class ImageReader;
+class InputReader;
 class Session;
 
 // The salt of cached values in a prefix index: values of an adapter's are its alone, whatever salt a request has.
 std::string adapted_salt(const Adapter* adapter, std::string_view salt);
+// Likewise those of a decoder behind an encoder's input of this content. Caches of models without such an encoder never hold
+// the one, and of those with one never the other.
+std::string input_salt(const Hash128& content, std::string_view salt);
 
 // Forward passes of one model. Thread rule: run may be called from any thread; passes of one model take turns inside.
 class StepExecutor {
@@ -64,6 +68,8 @@ class StepExecutor {
   virtual Status run_head(const float* rows, int64_t num_rows, float* out);
   // Null where the model reads no images.
   virtual ImageReader* images() { return nullptr; }
+  // Null where no encoder stands in front of the model's decoder; else every sequence of a batch has a memory of it.
+  virtual InputReader* inputs() { return nullptr; }
   // kUnsupported with the reason where the model continues no text.
   virtual Status check_generates() const { return Status(); }
   // The adapter of a PEFT folder for this model, with those that are the model's own; passes wait while it is packed.

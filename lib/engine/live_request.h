@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/image_reader.h"
+#include "engine/input_reader.h"
 #include "engine/output_text.h"
 #include "engine/request.h"
 #include "kv/kv_cache.h"
@@ -74,6 +75,9 @@ struct LiveRequest {
   std::vector<PromptImage> images;             // the same; rows null until they are needed
   std::vector<std::vector<float>> image_rows;  // of each
   std::vector<schedule::RowSpan> uncut;        // positions of images whose rows see each other
+
+  // What the decoder sees of params.encoder_input; made in the step that first needs it, and kept to the request's end.
+  std::optional<EncoderMemory> memory;
 
   bool wants_prompt_scores() const { return params.num_prompt_logprobs >= 0; }
   int64_t since_submit_ns() const {

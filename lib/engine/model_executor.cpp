@@ -10,7 +10,9 @@
 #include "base/processor_list.h"
 #include "cpu/cpu_backend.h"
 #include "engine/image_reader.h"
+#include "engine/input_reader.h"
 #include "model/forward.h"
+#include "model/input_encoder.h"
 #include "model/rope_length.h"
 #include "model/self_check.h"
 #include "model/vision_encoder.h"
@@ -21,7 +23,7 @@ namespace {
 
 constexpr uint64_t kMostTuningBytes = uint64_t{4} << 20;
 
-class ModelExecutor : public StepExecutor, public ImageReader {
+class ModelExecutor : public StepExecutor, public ImageReader, public InputReader {
  public:
   ModelExecutor(std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend,
                 std::optional<AdapterParts> own_adapter)
@@ -29,7 +31,11 @@ class ModelExecutor : public StepExecutor, public ImageReader {
         backend_(std::move(backend)),
         own_adapter_(std::move(own_adapter)),
         forward_(model_->spec(), model_->weights(), *backend_) {
-    if (model_->vision() != nullptr) encoder_.emplace(*model_->vision(), model_->vision_weights(), *backend_);
+    if (model_->vision() != nullptr) image_encoder_.emplace(*model_->vision(), model_->vision_weights(), *backend_);
+    if (model_->encoder() != nullptr) {
+      input_encoder_.emplace(*model_->encoder(), model_->encoder_weights(), model_->spec(), model_->weights(),
+                             *backend_);
+    }
   }
 
   int32_t vocab_size() const override { return model_->spec().vocab_size; }
@@ -65,13 +71,24 @@ class ModelExecutor : public StepExecutor, public ImageReader {
     return forward_.run_head(rows, num_rows, out);
   }
 
-  ImageReader* images() override { return encoder_ ? this : nullptr; }
+  ImageReader* images() override { return image_encoder_ ? this : nullptr; }
   const VisionSpec& vision() const override { return *model_->vision(); }
   const ModelSpec& decoder() const override { return model_->spec(); }
   const Result<ImageProcessorSpec>& processor() const override { return model_->image_processor(); }
   Status encode(const RequestImage& image, std::vector<float>& rows) override {
     const std::lock_guard lock(mutex_);
-    return encoder_->encode(image.pixels, image.grid, rows);
+    return image_encoder_->encode(image.pixels, image.grid, rows);
+  }
+
+  InputReader* inputs() override { return input_encoder_ ? this : nullptr; }
+  const EncoderSpec& encoder() const override { return *model_->encoder(); }
+  int32_t decoder_vocab_size() const override { return vocab_size(); }
+  const Result<LogMelSpec>& audio_processor() const override { return model_->audio_processor(); }
+  Result<EncoderMemory> read_input(const EncoderInput& input, KvDType dtype, int32_t block_size) override {
+    const std::lock_guard lock(mutex_);
+    std::vector<float> rows;
+    HEADRACE_RETURN_IF_ERROR(input_encoder_->encode(input, rows));
+    return input_encoder_->remember(rows, dtype, block_size);
   }
 
   Status check_generates() const override {
@@ -83,6 +100,7 @@ class ModelExecutor : public StepExecutor, public ImageReader {
 
   Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder) override {
     HEADRACE_RETURN_IF_ERROR(check_generates());
+    if (input_encoder_) return unsupported("adapter", "of a model with an encoder in front of its decoder");
     HEADRACE_ASSIGN_OR_RETURN(AdapterParts parts, AdapterParts::read(*model_, folder));
     if (own_adapter_) parts = AdapterParts::sum(*own_adapter_, parts);
     const std::lock_guard lock(mutex_);
@@ -123,7 +141,8 @@ class ModelExecutor : public StepExecutor, public ImageReader {
   const std::optional<AdapterParts> own_adapter_;
   std::mutex mutex_;
   ForwardPass forward_;
-  std::optional<VisionEncoder> encoder_;
+  std::optional<VisionEncoder> image_encoder_;
+  std::optional<InputEncoder> input_encoder_;
 };
 
 // The table that "engine.tuning" names, or null.

@@ -11,7 +11,8 @@
 
 namespace headrace {
 class Adapter;
-}
+struct EncoderInput;
+}  // namespace headrace
 
 namespace headrace::engine {
 
@@ -25,6 +26,8 @@ struct RequestParams {
   std::vector<int32_t> prompt;  // follows the session's tokens where there is a session
   // In the order of their tokens in the prompt, which has one for each image or one for each of its rows.
   std::vector<std::shared_ptr<const RequestImage>> images;
+  // What the encoder in front of the decoder reads, where the model has one. An empty prompt is the encoder's start token then.
+  std::shared_ptr<const EncoderInput> encoder_input;
   SamplingParams sampling;    // its seed counts when has_seed; its num_logprobs is overwritten by num_logprobs below
   bool has_seed = false;      // otherwise a seed is drawn at each submit
   uint32_t n = 1;             // samples of the prompt

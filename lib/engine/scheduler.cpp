@@ -124,6 +124,8 @@ class Scheduler::Impl {
   Status check_prompt(const RequestParams& params, const Session::Lease& lease) const;
   // Puts the request's images into their places in its own part of the prompt, behind those of the session.
   Status place(const RequestParams& params, Session::Lease& lease) const;
+  // What a request to a model with an encoder in front of its decoder has beside others: its input, and a first token.
+  Status start(const RequestParams& params, std::vector<int32_t>& prompt) const;
   Result<std::shared_ptr<LiveRequest>> make_request(uint64_t id, RequestParams params, Session::Lease& lease);
   bool begin_step(Status& status);
   bool end_step();
@@ -202,8 +204,24 @@ Status Scheduler::Impl::place(const RequestParams& params, Session::Lease& lease
   return {};
 }
 
+Status Scheduler::Impl::start(const RequestParams& params, std::vector<int32_t>& prompt) const {
+  InputReader* const reader = model_->executor->inputs();
+  if (reader == nullptr) {
+    if (params.encoder_input) return unsupported("encoder_input", "no encoder stands in front of the model's decoder");
+    return {};
+  }
+  if (!params.encoder_input) {
+    return invalid_argument("encoder_input", "the request has none; the model's encoder reads {}",
+                            reader->encoder().audio ? "audio" : "tokens");
+  }
+  const int32_t first = reader->encoder().start_token_id;
+  if (prompt.empty() && first >= 0) prompt.push_back(first);
+  return {};
+}
+
 Result<std::shared_ptr<LiveRequest>> Scheduler::Impl::make_request(uint64_t id, RequestParams params,
                                                                    Session::Lease& lease) {
+  HEADRACE_RETURN_IF_ERROR(start(params, lease.prompt));
   HEADRACE_RETURN_IF_ERROR(place(params, lease));
   HEADRACE_RETURN_IF_ERROR(check_prompt(params, lease));
   std::optional<text::StopMatcher> matcher;

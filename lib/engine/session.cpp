@@ -42,6 +42,9 @@ Session::Session(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCac
 
 Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<const EngineModel> model,
                                                std::shared_ptr<KvCache> kv_cache, const EngineOptions& options) {
+  if (model->executor->inputs() != nullptr) {
+    return unsupported("session", "of a model whose requests have each an input of their own for its encoder");
+  }
   if (kv_cache) {
     HEADRACE_RETURN_IF_ERROR(check_kv_cache(*model, *kv_cache));
   } else {

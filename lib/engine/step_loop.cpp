@@ -120,22 +120,36 @@ void StepLoop::recover(const Status& status) {
 
 // ---- run ----
 
-// The rows of images that take part in the step and were not needed before. An image that cannot be encoded fails its request.
-void StepLoop::encode_images() {
+// The rows of images that take part in the step and were not needed before.
+Status StepLoop::encode_images(const Entry& entry) {
+  LiveRequest& request = entry.sample->request;
+  const int64_t end = entry.start + entry.grant.num_rows;
+  for (size_t i = 0; i < request.images.size(); ++i) {
+    PromptImage& image = request.images[i];
+    if (image.rows != nullptr || image.end() <= entry.start || end <= image.begin) continue;
+    std::vector<float>& rows = request.image_rows[i];
+    HEADRACE_RETURN_IF_ERROR(model_->executor->images()->encode(*request.placed_images[i].image, rows));
+    image.rows = rows.data();
+  }
+  return Status();
+}
+
+Status StepLoop::read_input(LiveRequest& request) {
+  if (!request.params.encoder_input || request.memory) return Status();
+  const KvLayout& layout = kv_cache_->config().layers.front();
+  HEADRACE_ASSIGN_OR_RETURN(request.memory, model_->executor->inputs()->read_input(*request.params.encoder_input,
+                                                                                   layout.dtype, layout.block_size));
+  return Status();
+}
+
+// What encoders make of the step's requests. Where one fails, its request does.
+void StepLoop::run_encoders() {
   std::vector<std::pair<LiveRequest*, Status>> failed;
   for (const Entry& entry : entries_) {
     LiveRequest& request = entry.sample->request;
-    const int64_t end = entry.start + entry.grant.num_rows;
-    for (size_t i = 0; i < request.images.size(); ++i) {
-      PromptImage& image = request.images[i];
-      if (image.rows != nullptr || image.end() <= entry.start || end <= image.begin) continue;
-      std::vector<float>& rows = request.image_rows[i];
-      if (Status status = model_->executor->images()->encode(*request.placed_images[i].image, rows); !status.ok()) {
-        failed.emplace_back(&request, std::move(status));
-        break;
-      }
-      image.rows = rows.data();
-    }
+    Status status = encode_images(entry);
+    if (status.ok()) status = read_input(request);
+    if (!status.ok()) failed.emplace_back(&request, std::move(status));
   }
   for (auto& [request, status] : failed) {
     std::erase_if(entries_, [lost = request](const Entry& entry) { return &entry.sample->request == lost; });
@@ -153,6 +167,7 @@ void StepLoop::build_batch() {
     entry.first_logits = batch_.logits_rows.size();
     batch_.add_sequence(*kv_cache_, sequence.kv, sequence.token_ids, end, end - entry.grant.num_logits_rows,
                         entry.sample->request.params.adapter.get());
+    if (entry.sample->request.memory) batch_.memories.push_back(&*entry.sample->request.memory);
     if (!has_images) continue;
     const ImageReader& reader = *model_->executor->images();
     add_image_rows(batch_, reader.decoder(), reader.vision(), entry.sample->request.images, entry.start, end);
@@ -170,7 +185,7 @@ void StepLoop::learn_cost(int64_t ns) {
 }
 
 void StepLoop::run_batch() {
-  encode_images();
+  run_encoders();
   if (entries_.empty()) return;
   build_batch();
   const auto vocab_size = static_cast<size_t>(model_->executor->vocab_size());

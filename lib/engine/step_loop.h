@@ -66,6 +66,7 @@ class StepLoop {
   Sample* candidate(const schedule::Tenant& tenant);
   bool waits_for_prefix(Sample& sample);
   void fail_if_pinned_out(Sample& sample);
+  static std::string salt_of(const LiveRequest& request);
   int64_t cached_prefix(const Sample& sample) const;
   bool gives_way_before(const Sample& a, const Sample& b) const;
   void make_way();
@@ -86,7 +87,9 @@ class StepLoop {
 
   // The token of a position, of an image the model's token for images.
   int32_t shown_token(int32_t id) const;
-  void encode_images();
+  Status encode_images(const Entry& entry);
+  Status read_input(LiveRequest& request);
+  void run_encoders();
   void build_batch();
   void run_batch();
   void learn_cost(int64_t ns);

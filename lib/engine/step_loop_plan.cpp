@@ -149,13 +149,19 @@ Sample* StepLoop::candidate(const Tenant& tenant) {
   return best;
 }
 
+// What a request's values must share beside their tokens and rotation.
+std::string StepLoop::salt_of(const LiveRequest& request) {
+  const RequestParams& params = request.params;
+  std::string salt = adapted_salt(params.adapter.get(), params.cache_salt);
+  return params.encoder_input ? input_salt(params.encoder_input->content, salt) : salt;
+}
+
 // Positions of a waiting sequence that it would find computed.
 int64_t StepLoop::cached_prefix(const Sample& sample) const {
   const schedule::Sequence& sequence = sample.sequence;
   if (!sequence.kv.block_ids().empty()) return sequence.num_computed();
   return kv_cache_->peek_prefix(sequence.token_ids, std::min(sequence.size() - 1, sequence.first_logits_row),
-                                adapted_salt(sample.request.params.adapter.get(), sample.request.params.cache_salt),
-                                sequence.rope_length);
+                                salt_of(sample.request), sequence.rope_length);
 }
 
 // Whether a running request of the tenant is computing blocks that this one could use: it waits for them rather than compute
@@ -163,7 +169,7 @@ int64_t StepLoop::cached_prefix(const Sample& sample) const {
 bool StepLoop::waits_for_prefix(Sample& sample) {
   const schedule::Sequence& sequence = sample.sequence;
   if (!kv_cache_->config().prefix_index || !sequence.kv.block_ids().empty()) return false;
-  const RequestParams& params = sample.request.params;
+  const std::string salt = salt_of(sample.request);
   const int64_t block_size = kv_cache_->block_size();
   const int64_t reusable = std::min(sequence.size() - 1, sequence.first_logits_row);
   int64_t cached = -1;
@@ -171,8 +177,7 @@ bool StepLoop::waits_for_prefix(Sample& sample) {
     const schedule::Sequence& ahead = other->sequence;
     if (ahead.tenant != sequence.tenant || ahead.rope_length != sequence.rope_length || ahead.num_pending() < 2)
       continue;
-    if (other->request.params.adapter != params.adapter || other->request.params.cache_salt != params.cache_salt)
-      continue;
+    if (salt_of(other->request) != salt) continue;
     const auto end = static_cast<ptrdiff_t>(std::min(reusable, ahead.size()));
     const auto front = sequence.token_ids.begin();
     const int64_t common = std::mismatch(front, front + end, ahead.token_ids.begin()).first - front;
@@ -348,8 +353,7 @@ bool StepLoop::make_room_for(Sample& sample) {
   bool fresh = sequence.kv.block_ids().empty();
   if (!fresh && !sample.request.scheduled) sample.request.reuse_miss = ReuseMiss::kNone;
   if (fresh) {
-    sequence.kv = kv_cache_->new_sequence(
-        adapted_salt(sample.request.params.adapter.get(), sample.request.params.cache_salt), sequence.rope_length);
+    sequence.kv = kv_cache_->new_sequence(salt_of(sample.request), sequence.rope_length);
     PrefixMiss miss = PrefixMiss::kNone;
     kv_cache_->match_prefix(sequence.kv, sequence.token_ids, reusable, &miss);
     if (!sample.request.scheduled) sample.request.reuse_miss = reuse_miss_of(sequence, reusable, miss);

@@ -161,6 +161,10 @@ void attend(const StepContext& step, const GqaAttention& spec, const GqaWeights&
   params.layout = layout;
   params.cache = cache;
   params.scale = spec.scale;
+  if (spec.position_buckets) {
+    params.position_bias = weights.position_bias->data();
+    params.bias_reach = spec.position_buckets->max_distance;
+  }
   params.window = spec.window;
   params.chunk = spec.chunk;
   params.logit_softcap = spec.logit_softcap;

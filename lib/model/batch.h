@@ -11,6 +11,7 @@
 namespace headrace {
 
 class Adapter;
+struct EncoderMemory;
 
 struct Batch {
   std::vector<int32_t> token_ids;            // [num_tokens]
@@ -30,6 +31,8 @@ struct Batch {
   std::vector<int32_t> spans;            // as PagedAttentionParams::spans; empty: none
   std::vector<const Adapter*> adapters;  // [num_seqs], null where a sequence has none; empty: no sequence has one
   std::vector<int64_t> rope_lengths;     // [num_seqs] KvSequence::rope_length of each; empty: all 0
+
+  std::vector<const EncoderMemory*> memories;  // [num_seqs] of a model with cross-attention, else empty
 
   // Of a model with recurrent state:
   std::vector<float*> states;          // [num_seqs] before the sequence's first row; the step leaves it after the last

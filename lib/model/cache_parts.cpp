@@ -71,6 +71,14 @@ std::vector<KvLayout> kv_layouts(const ModelSpec& spec, KvDType dtype, int32_t b
   return layouts;
 }
 
+std::vector<KvLayout> memory_layouts(const ModelSpec& spec, KvDType dtype, int32_t block_size) {
+  std::vector<KvLayout> layouts;
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.cross) layouts.push_back({dtype, layer.cross->num_heads, layer.cross->head_dim, block_size});
+  }
+  return layouts;
+}
+
 size_t num_cache_parts(const LayerSpec& layer) {
   const LayerCacheSizes sizes = cache_sizes(layer);
   return (sizes.attention ? 1u : 0u) + (sizes.runs ? 1u : 0u) + (sizes.indexer ? 1u : 0u);

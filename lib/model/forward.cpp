@@ -5,6 +5,7 @@
 #include <new>
 
 #include "model/blocks.h"
+#include "model/encoder_memory.h"
 #include "model/mixer.h"
 #include "model/rope_length.h"
 
@@ -31,6 +32,10 @@ struct Widths {
     for (const LayerSpec& layer : spec.layers) laurel = std::max<int64_t>(laurel, layer.laurel_rank);
     for (const LayerSpec& layer : spec.layers) {
       std::visit([&](const auto& kind) { add(kind); }, layer.attention);
+      if (layer.cross) {
+        q = std::max(q, int64_t{layer.cross->num_heads} * layer.cross->head_dim);
+        attention = std::max(attention, int64_t{layer.cross->num_heads} * layer.cross->head_dim);
+      }
       std::visit([&](const auto& block) { add(block); }, layer.feed_forward);
     }
   }
@@ -155,6 +160,11 @@ ForwardPass::ForwardPass(const ModelSpec& spec, const ModelWeights& weights, Bac
     : spec_(spec), weights_(weights), backend_(backend) {
   part_starts_.push_back(0);
   for (const LayerSpec& layer : spec.layers) part_starts_.push_back(part_starts_.back() + num_cache_parts(layer));
+  int32_t num_memory_parts = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    memory_parts_.push_back(num_memory_parts);
+    num_memory_parts += layer.cross ? 1 : 0;
+  }
   first_free_ = spec.layers.size();
   const auto first_shallow = static_cast<size_t>(spec.deep_embeddings);
   while (first_free_ > first_shallow && keeps_nothing(spec.layers[first_free_ - 1])) --first_free_;
@@ -312,6 +322,7 @@ Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
   HEADRACE_RETURN_IF_ERROR(check_rope_lengths(batch));
   HEADRACE_RETURN_IF_ERROR(check_states(batch));
   HEADRACE_RETURN_IF_ERROR(check_images(batch));
+  HEADRACE_RETURN_IF_ERROR(check_memories(batch, layouts[0]));
   HEADRACE_RETURN_IF_ERROR(check_whole_sequences(batch));
   if (!batch.token_types.empty() && static_cast<int64_t>(batch.token_types.size()) != rows) {
     return invalid_argument("token_types", "not one per token");
@@ -345,6 +356,17 @@ Status ForwardPass::check_states(const Batch& batch) const {
     last = row;
   }
   return {};
+}
+
+// All are of the type of the cache, as one op reads them.
+Status ForwardPass::check_memories(const Batch& batch, const KvLayout& layout) const {
+  const std::vector<KvLayout> layouts = memory_layouts(spec_, layout.dtype, layout.block_size);
+  if (layouts.empty()) return {};
+  const auto fits = [&](const EncoderMemory* memory) {
+    return memory != nullptr && memory->num_rows > 0 && memory->cache->config().layers == layouts;
+  };
+  if (batch.memories.size() == batch.block_tables.size() && std::ranges::all_of(batch.memories, fits)) return {};
+  return invalid_argument("memories", "not one of this model's, in the cache's type, per sequence");
 }
 
 Status ForwardPass::check_images(const Batch& batch) const {
@@ -442,6 +464,7 @@ Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
   kept.block_tables = batch.block_tables;
   kept.adapters = batch.adapters;
   kept.rope_lengths = batch.rope_lengths;
+  kept.memories = batch.memories;
   auto row = batch.logits_rows.begin();
   for (size_t seq = 0; seq + 1 < batch.query_start.size(); ++seq) {
     for (; row != batch.logits_rows.end() && *row < batch.query_start[seq + 1]; ++row) {
@@ -526,6 +549,10 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
   }
   if (layer.laurel_rank > 0) add_laurel(step, weights.laurel, layer.laurel_rank);
   normalize_stream(step, weights.attention_stream_norm);
+  if (layer.cross) {
+    const MemoryRows rows = memory_rows(batch, last_rows_only ? &batch.logits_rows : nullptr);
+    cross_attend(step, *layer.cross, weights.cross, rows, memory_parts_[i]);
+  }
   const bool has_feed_forward = !std::holds_alternative<NoFeedForward>(layer.feed_forward);
   if (!layer.parallel && has_feed_forward) {
     input = block_input(step, weights.feed_forward_norm, layer.feed_forward_residual);

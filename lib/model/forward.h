@@ -91,6 +91,7 @@ class ForwardPass {
   Status check_rope_lengths(const Batch& batch) const;
   Status check_states(const Batch& batch) const;
   Status check_images(const Batch& batch) const;
+  Status check_memories(const Batch& batch, const KvLayout& layout) const;
   Status check_whole_sequences(const Batch& batch) const;
   Status grow(int64_t num_rows);
   Batch drop_rows(StepContext& step, const Batch& batch);
@@ -107,8 +108,9 @@ class ForwardPass {
   Backend& backend_;
   ForwardWorkspace work_;
   int64_t capacity_ = 0;
-  std::vector<size_t> part_starts_;  // of each layer's parts of the cache, and of those behind the last
-  size_t first_free_ = 0;            // it and all layers behind it store nothing, and want nothing of the batch
+  std::vector<size_t> part_starts_;    // of each layer's parts of the cache, and of those behind the last
+  std::vector<int32_t> memory_parts_;  // of each layer with cross-attention, the part of an encoder's memory
+  size_t first_free_ = 0;              // it and all layers behind it store nothing, and want nothing of the batch
   LayerObserver observer_;
 };
 

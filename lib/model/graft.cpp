@@ -72,6 +72,11 @@ Result<Replacement> read_replacement(json& object, std::string place) {
   return out;
 }
 
+// Whether an encoder's rows are seen by some layer.
+bool has_cross_attention(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.cross.has_value(); });
+}
+
 // The norms of all layers are of one kind.
 Status check_fits(const ModelSpec& base, const ModelSpec& donor) {
   if (donor.hidden_size != base.hidden_size) {
@@ -84,6 +89,9 @@ Status check_fits(const ModelSpec& base, const ModelSpec& donor) {
   if (donor.streams != base.streams || donor.per_layer_inputs != base.per_layer_inputs) {
     return unsupported("", "its streams, or inputs of the layers' own, are not the base's");
   }
+  if (has_cross_attention(base) || has_cross_attention(donor)) {
+    return unsupported("", "layers of decoders that see an encoder are not exchanged");
+  }
   return {};
 }
 
@@ -91,7 +99,9 @@ Status check_fits(const ModelSpec& base, const ModelSpec& donor) {
 bool leans_on_another(const LayerSpec& layer) {
   const auto* attention = std::get_if<GqaAttention>(&layer.attention);
   const auto* sparse = std::get_if<SparseLatentAttention>(&layer.attention);
-  return (attention != nullptr && attention->kv_layer >= 0) || (sparse != nullptr && !sparse->indexer);
+  return (attention != nullptr &&
+          (attention->kv_layer >= 0 || (attention->position_buckets && attention->position_buckets->layer >= 0))) ||
+         (sparse != nullptr && !sparse->indexer);
 }
 
 Status replace_part(LayerSpec& layer, const LayerSpec& donor, std::string_view part) {

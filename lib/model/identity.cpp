@@ -36,10 +36,12 @@ Result<std::string> content_text(const ModelHeader& header) {
   std::string text;
   append(text, spec_to_json(header.spec));
   if (header.vision) append(text, vision_to_json(*header.vision));
+  if (header.encoder) append(text, encoder_to_json(*header.encoder));
   // One hash per tensor keeps the buffer small for models with thousands of tensors.
   std::unordered_set<const TensorEntry*> seen;
   std::vector<WeightEntry> weights = header.weights;
   weights.insert(weights.end(), header.vision_weights.begin(), header.vision_weights.end());
+  weights.insert(weights.end(), header.encoder_weights.begin(), header.encoder_weights.end());
   for (const WeightEntry& weight : weights) {
     const TensorEntry* entry = header.file->find(weight.file_name);
     if (!seen.insert(entry).second) continue;  // one tensor may hold several weights

@@ -150,8 +150,17 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
                                                                             *header.file, options.pack, backend));
     }
     model->adapter_folders_ = header.adapters;
+    if (header.encoder) {
+      model->encoder_ = header.encoder;
+      const nlohmann::json& processor = header.folder.preprocessor_config;
+      if (header.encoder->audio && !processor.is_null()) {
+        model->audio_processor_ = read_audio_processor(*header.encoder->audio, processor);
+      }
+      HEADRACE_ASSIGN_OR_RETURN(model->encoder_weights_, EncoderWeights::load(*header.encoder, header.encoder_weights,
+                                                                              *header.file, options.pack, backend));
+    }
     if (header.gguf == nullptr) model->layer_matrices_ = matrices_of_layers(header);
-    model->description_ = header.describe(model->weights_.bytes + model->vision_weights_.bytes);
+    model->description_ = header.describe(model->weight_bytes());
     return {};
   };
   try {

@@ -15,6 +15,8 @@
 #include "formats/gguf.h"
 #include "formats/model_folder.h"
 #include "media/image_processor.h"
+#include "media/log_mel.h"
+#include "model/encoder_weights.h"
 #include "model/memory_plan.h"
 #include "model/model_spec.h"
 #include "model/vision_weights.h"
@@ -56,6 +58,8 @@ struct ModelHeader {
   std::vector<WeightEntry> weights;  // every shape checked against the spec
   std::optional<VisionSpec> vision;  // of models that read images
   std::vector<WeightEntry> vision_weights;
+  std::optional<EncoderSpec> encoder;  // of models with one in front of the decoder
+  std::vector<WeightEntry> encoder_weights;
   std::shared_ptr<TensorFile> file;
   std::shared_ptr<GgufFile> gguf;  // same object as file, or null
   ModelFolder folder;              // JSON of the safetensors case
@@ -106,6 +110,11 @@ class Model {
   // Of the encoder for images; null where the model has none.
   const VisionSpec* vision() const { return vision_ ? &*vision_ : nullptr; }
   const VisionWeights& vision_weights() const { return vision_weights_; }
+  // Of the encoder in front of the decoder, likewise.
+  const EncoderSpec* encoder() const { return encoder_ ? &*encoder_ : nullptr; }
+  const EncoderWeights& encoder_weights() const { return encoder_weights_; }
+  // How a waveform becomes its features. kNotFound as below.
+  const Result<LogMelSpec>& audio_processor() const { return audio_processor_; }
   // How images become pixel values. kNotFound where the files do not say; the reader's error where they say what cannot be
   // followed.
   const Result<ImageProcessorSpec>& image_processor() const { return image_processor_; }
@@ -131,13 +140,14 @@ class Model {
   const std::vector<MatrixSource>& layer_matrices() const { return layer_matrices_; }
   // Of a graft: folders of adapters that belong to all it computes. Who runs it applies them (engine/model_executor.h).
   const std::vector<std::string>& adapter_folders() const { return adapter_folders_; }
-  MemoryPlan plan(uint64_t memory_bytes) const {
-    return plan_memory(spec_, weights_.bytes + vision_weights_.bytes, memory_bytes);
-  }
+  // Of all parts as they are held.
+  uint64_t weight_bytes() const { return weights_.bytes + vision_weights_.bytes + encoder_weights_.bytes; }
+  MemoryPlan plan(uint64_t memory_bytes) const { return plan_memory(spec_, weight_bytes(), memory_bytes); }
 
  private:
   Model()
       : image_processor_(not_found("preprocessor_config.json", "the model's files hold none")),
+        audio_processor_(not_found("preprocessor_config.json", "the model's files hold none")),
         chat_template_(not_found("", "the model has no chat template")) {}
 
   ModelSpec spec_;
@@ -145,6 +155,9 @@ class Model {
   std::optional<VisionSpec> vision_;
   VisionWeights vision_weights_;
   Result<ImageProcessorSpec> image_processor_;
+  std::optional<EncoderSpec> encoder_;
+  EncoderWeights encoder_weights_;
+  Result<LogMelSpec> audio_processor_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   Result<std::shared_ptr<const text::ChatTemplate>> chat_template_;
   std::string chat_template_source_;

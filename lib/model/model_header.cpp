@@ -54,6 +54,8 @@ Status open_folder(ModelFolder folder, ModelHeader& header) {
   header.weights = std::move(imported.weights);
   header.vision = std::move(imported.vision);
   header.vision_weights = std::move(imported.vision_weights);
+  header.encoder = std::move(imported.encoder);
+  header.encoder_weights = std::move(imported.encoder_weights);
   const std::string& pooling = header.folder.embedding.pooling;
   if (pooling == "mean") header.spec.pooling = Pooling::kMean;
   if (pooling == "cls") header.spec.pooling = Pooling::kFirst;
@@ -133,7 +135,7 @@ Result<ModelHeader> ModelHeader::read(const ModelSource& source) {
 
 uint64_t ModelHeader::weight_bytes(const PackOptions& options) const {
   uint64_t bytes = 0;
-  for (const auto* part : {&weights, &vision_weights}) {
+  for (const auto* part : {&weights, &vision_weights, &encoder_weights}) {
     for (const WeightEntry& weight : *part) {
       const TensorEntry* entry = entry_of(*this, weight);
       const bool as_float = options.decode_to_float || weight.shape.size() == 1;
@@ -149,7 +151,7 @@ MemoryPlan ModelHeader::plan(uint64_t memory_bytes, const PackOptions& options) 
 
 int64_t ModelHeader::num_parameters() const {
   uint64_t count = 0;
-  for (const auto* part : {&weights, &vision_weights}) {
+  for (const auto* part : {&weights, &vision_weights, &encoder_weights}) {
     for (const WeightEntry& weight : *part) count += elements(weight.shape);
   }
   return static_cast<int64_t>(count);
@@ -164,6 +166,7 @@ std::string ModelHeader::describe(std::optional<uint64_t> held_bytes) const {
   std::unordered_set<const TensorEntry*> seen;  // one tensor may hold several weights
   std::vector<WeightEntry> all = weights;
   all.insert(all.end(), vision_weights.begin(), vision_weights.end());
+  all.insert(all.end(), encoder_weights.begin(), encoder_weights.end());
   for (const WeightEntry& weight : all) {
     const TensorEntry* entry = entry_of(*this, weight);
     TypeCount& type = types[dtype_name(entry->dtype)];
@@ -181,6 +184,19 @@ std::string ModelHeader::describe(std::optional<uint64_t> held_bytes) const {
     out.key("vision");
     out.begin_object();
     write_vision(out, *vision, /*with_frequencies=*/false);
+    out.end_object();
+  }
+  if (encoder) {
+    out.key("encoder");
+    out.begin_object();
+    write_encoder(out, *encoder, /*with_frequencies=*/false);
+    if (encoder->audio && !folder.preprocessor_config.is_null()) {
+      const auto processor = read_audio_processor(*encoder->audio, folder.preprocessor_config);
+      if (processor.ok()) {
+        out.member("sample_rate", processor->sample_rate);
+        out.member("num_samples", processor->num_samples);
+      }
+    }
     out.end_object();
   }
   if (spec.pooling != Pooling::kUnknown) out.member("pooling", pooling_name(spec.pooling));

@@ -25,6 +25,8 @@ constexpr int64_t kMaxAxes = 8;
 constexpr int64_t kMaxStreams = 64;
 constexpr int64_t kMaxIterations = 1000;
 constexpr int64_t kMaxRun = int64_t{1} << 16;
+constexpr int64_t kMaxBuckets = 1 << 16;
+constexpr int64_t kMaxDistance = 1 << 16;
 
 Status check_range(const std::string& place, int64_t value, int64_t low, int64_t high) {
   if (value < low || value > high) return malformed(place, "{} is outside [{}, {}]", value, low, high);
@@ -65,6 +67,21 @@ Status check_rope(const std::string& place, const RopeSpec& rope, int32_t head_d
   return check_finite(place + "attention_factor", rope.attention_factor);
 }
 
+Status check_buckets(const std::string& place, const PositionBuckets& buckets, bool both_ways) {
+  const int32_t sides = both_ways ? 2 : 1;
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "num_buckets", buckets.num_buckets, 2 * sides, kMaxBuckets));
+  if (buckets.num_buckets % sides != 0) return malformed(place + "num_buckets", "{} is odd", buckets.num_buckets);
+  return check_range(place + "max_distance", buckets.max_distance, buckets.num_buckets / sides / 2 + 1, kMaxDistance);
+}
+
+Status check_cross(const std::string& place, const LayerSpec& layer) {
+  if (!layer.cross) return {};
+  if (layer.parallel) return malformed(place + "parallel", "a layer with cross-attention has its blocks in a row");
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "cross.num_heads", layer.cross->num_heads, 1, kMaxHeads));
+  HEADRACE_RETURN_IF_ERROR(check_range(place + "cross.head_dim", layer.cross->head_dim, 1, kMaxHeadDim));
+  return check_finite(place + "cross.scale", layer.cross->scale);
+}
+
 Status check_attention(const std::string& place, const GqaAttention& attention) {
   HEADRACE_RETURN_IF_ERROR(check_range(place + "num_heads", attention.num_heads, 1, kMaxHeads));
   HEADRACE_RETURN_IF_ERROR(check_range(place + "num_kv_heads", attention.num_kv_heads, 1, attention.num_heads));
@@ -89,6 +106,10 @@ Status check_attention(const std::string& place, const GqaAttention& attention) 
   }
   if (!std::isfinite(attention.logit_softcap) || attention.logit_softcap < 0) {
     return malformed(place + "logit_softcap", "not a finite number of at least 0");
+  }
+  if (attention.position_buckets) {
+    HEADRACE_RETURN_IF_ERROR(
+        check_buckets(place + "position_buckets.", *attention.position_buckets, attention.both_ways));
   }
   return check_rope(place + "rope.", attention.rope, attention.head_dim);
 }
@@ -206,7 +227,16 @@ void write_attention(JsonWriter& out, const GqaAttention& attention, bool with_f
   out.member("value_scale", attention.value_scale);
   out.member("logit_softcap", attention.logit_softcap);
   out.member("qkv_bias", attention.qkv_bias);
+  if (!attention.key_bias) out.member("key_bias", false);
   out.member("output_bias", attention.output_bias);
+  if (attention.position_buckets) {
+    out.key("position_buckets");
+    out.begin_object();
+    out.member("num_buckets", attention.position_buckets->num_buckets);
+    out.member("max_distance", attention.position_buckets->max_distance);
+    if (attention.position_buckets->layer >= 0) out.member("layer", attention.position_buckets->layer);
+    out.end_object();
+  }
   out.member("output_gate", attention.output_gate);
   out.member("qk_norm", attention.qk_norm);
   if (attention.qk_norm) out.member("qk_norm_kind", qk_norm_name(attention.qk_norm_kind));
@@ -308,6 +338,18 @@ void write_attention(JsonWriter& out, const AttentionBesideMamba& spec, bool wit
   write_attention(out, spec.attention, with_frequencies);
   out.key("mamba");
   write_attention(out, spec.mamba, with_frequencies);
+  out.end_object();
+}
+
+void write_cross(JsonWriter& out, const CrossAttention& cross) {
+  out.key("cross_attention");
+  out.begin_object();
+  out.member("num_heads", cross.num_heads);
+  out.member("head_dim", cross.head_dim);
+  out.member("scale", cross.scale);
+  out.member("qkv_bias", cross.qkv_bias);
+  if (!cross.key_bias) out.member("key_bias", false);
+  out.member("output_bias", cross.output_bias);
   out.end_object();
 }
 
@@ -478,6 +520,22 @@ Status check_hyper_connections(const ModelSpec& spec, const HyperConnections& hy
         std::holds_alternative<DenseBesideExperts>(layer.feed_forward)) {
       return unsupported(fmt::format("layers.{}", i), "a layer of this kind beside several streams");
     }
+  }
+  return {};
+}
+
+// Likewise the biases of one before it.
+Status check_bucket_layer(const std::string& place, const ModelSpec& spec, size_t layer) {
+  const auto* attention = std::get_if<GqaAttention>(&spec.layers[layer].attention);
+  if (attention == nullptr || !attention->position_buckets || attention->position_buckets->layer < 0) return {};
+  const PositionBuckets& shared = *attention->position_buckets;
+  HEADRACE_RETURN_IF_ERROR(
+      check_range(place + "attention.position_buckets.layer", shared.layer, 0, static_cast<int64_t>(layer) - 1));
+  const auto* owner = std::get_if<GqaAttention>(&spec.layers[static_cast<size_t>(shared.layer)].attention);
+  if (owner == nullptr || !owner->position_buckets || owner->num_heads != attention->num_heads ||
+      owner->both_ways != attention->both_ways ||
+      *owner->position_buckets != PositionBuckets{shared.num_buckets, shared.max_distance, -1}) {
+    return malformed(place + "attention.position_buckets.layer", "layer {} has no such biases", shared.layer);
   }
   return {};
 }
@@ -693,6 +751,8 @@ Status validate_spec(const ModelSpec& spec) {
     HEADRACE_RETURN_IF_ERROR(check_residuals(place, spec.layers[i]));
     HEADRACE_RETURN_IF_ERROR(check_axes(place, spec.layers[i], spec.position_axes));
     HEADRACE_RETURN_IF_ERROR(check_kv_layer(place, spec, i));
+    HEADRACE_RETURN_IF_ERROR(check_bucket_layer(place, spec, i));
+    HEADRACE_RETURN_IF_ERROR(check_cross(place, spec.layers[i]));
     HEADRACE_RETURN_IF_ERROR(check_range(place + "laurel_rank", spec.layers[i].laurel_rank, 0, kMaxHidden));
     if (spec.layers[i].laurel_rank > 0 && (!spec.layers[i].attention_norm || spec.layers[i].parallel)) {
       return malformed(place + "laurel_rank", "goes with a norm before attention alone");
@@ -734,6 +794,7 @@ void write_spec(JsonWriter& out, const ModelSpec& spec, bool with_frequencies) {
     out.begin_object();
     out.key("attention");
     std::visit([&](const auto& attention) { write_attention(out, attention, with_frequencies); }, layer.attention);
+    if (layer.cross) write_cross(out, *layer.cross);
     out.key("feed_forward");
     std::visit([&](const auto& block) { write_feed_forward(out, block); }, layer.feed_forward);
     out.member("attention_norm", layer.attention_norm);

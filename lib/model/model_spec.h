@@ -55,6 +55,16 @@ enum class SpanKind : int32_t {
   kAlone,  // see nothing else
 };
 
+// Biases of scores by the distance of a key from its query (T5): distances fall into buckets, the nearer half of them of one
+// distance each and the others ever wider, up to max_distance; a head has a bias for each bucket. Both ways, half of the
+// buckets are for keys behind the query. bucket_of() of position_buckets.h is the definition.
+struct PositionBuckets {
+  int32_t num_buckets = 0;
+  int32_t max_distance = 0;
+  int32_t layer = -1;  // the layer before whose biases these are; -1: this layer's own
+  bool operator==(const PositionBuckets&) const = default;
+};
+
 // Softmax attention, num_heads / num_kv_heads query heads per key/value head (multi-head when they are
 // equal). Rows see what is before them; both ways, all of their sequence.
 struct GqaAttention {
@@ -70,6 +80,7 @@ struct GqaAttention {
   int32_t chunk = 0;           // keys of a row's own run of so many positions alone; 0: no such cut
   float logit_softcap = 0.0f;  // 0: none
   bool qkv_bias = false;
+  bool key_bias = true;  // with qkv_bias: k has one too
   bool output_bias = false;
   bool output_gate = false;  // attention times sigmoid(gate), the gate of a head beside its q in the file
   bool qk_norm = false;
@@ -83,6 +94,7 @@ struct GqaAttention {
   bool values_from_keys = false;  // values are what k is before its norm and rotation
   bool value_norm = false;        // RMS of each head of the values, without weights
   int32_t kv_layer = -1;          // the layer before whose cached keys and values are seen; -1: this layer's own
+  std::optional<PositionBuckets> position_buckets;
   RopeSpec rope;
   int32_t value_dim() const { return v_dim == 0 ? head_dim : v_dim; }
   bool operator==(const GqaAttention&) const = default;
@@ -174,6 +186,18 @@ struct AttentionBesideMamba {
   bool operator==(const AttentionBesideMamba&) const = default;
 };
 
+// Softmax attention of a decoder's rows to all that an encoder made of the request's input (EncoderMemory): queries are of the
+// stream, keys and values of the encoder's rows.
+struct CrossAttention {
+  int32_t num_heads = 0;  // of queries, keys and values
+  int32_t head_dim = 0;
+  float scale = 0.0f;  // of q k^T
+  bool qkv_bias = false;
+  bool key_bias = true;  // as of GqaAttention
+  bool output_bias = false;
+  bool operator==(const CrossAttention&) const = default;
+};
+
 using AttentionSpec =
     std::variant<GqaAttention, ShortConv, Mamba, Mamba2, GatedDelta, KimiDelta, LightningAttention, NoAttention,
                  AttentionBesideMamba, LatentAttention, SparseLatentAttention, CompressedAttention>;
@@ -250,9 +274,10 @@ struct ResidualSpec {
 // x += s [post_attention_norm](attention([attention_norm](x)));
 // x += s [post_feed_forward_norm](feed_forward([feed_forward_norm](x))), s the scale of the block's residual.
 // Parallel: x += s attention(attention_norm(x)) + s feed_forward(n(x)), n = feed_forward_norm if there is one, else
-// attention_norm.
+// attention_norm. With cross-attention, not in parallel layers: x += cross(cross_norm(x)) between the two.
 struct LayerSpec {
   AttentionSpec attention;
+  std::optional<CrossAttention> cross;
   FeedForwardSpec feed_forward;
   bool post_attention_norm = false;
   bool post_feed_forward_norm = false;
@@ -397,6 +422,8 @@ Status validate_spec(const ModelSpec& spec);
 // where the layer has none, then the rows of its runs, then its indexer's keys. A layer that sees those of another has none.
 std::vector<KvLayout> kv_layouts(const ModelSpec& spec, KvDType dtype, int32_t block_size = 16);
 size_t num_cache_parts(const LayerSpec& layer);
+// The same of an encoder's output as the decoder's layers see it: a part for each layer with cross-attention.
+std::vector<KvLayout> memory_layouts(const ModelSpec& spec, KvDType dtype, int32_t block_size = 16);
 // Whether the layer stores nothing of a row: neither keys and values nor a state.
 bool keeps_nothing(const LayerSpec& layer);
 // Cache bytes of one position over all layers.

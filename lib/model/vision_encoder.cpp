@@ -4,7 +4,7 @@
 #include <cmath>
 #include <new>
 
-#include "kv/kv_cache.h"
+#include "model/embedded_pass.h"
 
 namespace headrace {
 
@@ -203,22 +203,7 @@ void VisionEncoder::add_positions(const ImageGrid& grid, const Places& places, f
 }
 
 Status VisionEncoder::run_layers(const std::vector<float>& rows, const Places& places, std::vector<float>& out) {
-  const auto hidden = static_cast<size_t>(spec_.encoder.hidden_size);
-  const auto num_rows = static_cast<int32_t>(rows.size() / hidden);
-  KvCacheConfig config;
-  config.layers = kv_layouts(spec_.encoder, KvDType::kF32);
-  config.num_blocks = (num_rows + config.layers[0].block_size - 1) / config.layers[0].block_size;
-  config.prefix_index = false;
-  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<KvCache> cache, KvCache::create(std::move(config)));
-  KvSequence sequence = cache->new_sequence();
-  HEADRACE_RETURN_IF_ERROR(cache->reserve(sequence, num_rows));
   Batch batch;
-  const std::vector<int32_t> ids(static_cast<size_t>(num_rows), 0);
-  batch.add_sequence(*cache, sequence, ids, num_rows, /*first_logits=*/0);
-  for (int32_t row = 0; row < num_rows; ++row) {
-    batch.embedded_rows.push_back(row);
-    batch.embeddings.push_back(rows.data() + static_cast<size_t>(row) * hidden);
-  }
   for (size_t i = 0; spec_.encoder.position_axes == 2 && i < places.row.size(); ++i) {
     batch.rope_positions.push_back(places.row[i]);
     batch.rope_positions.push_back(places.col[i]);
@@ -230,8 +215,7 @@ Status VisionEncoder::run_layers(const std::vector<float>& rows, const Places& p
       batch.spans.push_back(end);
     }
   }
-  out.resize(rows.size());
-  return forward_.run(batch, *cache, nullptr, out.data());
+  return run_embedded(forward_, spec_.encoder, rows, batch, out);
 }
 
 void VisionEncoder::project(const std::vector<float>& rows, const ImageGrid& grid, const Places& places,

@@ -45,7 +45,7 @@ void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, con
     add_linear(out, prefix + "q_gate", q_rows, hidden, false);
     out.back().row_block = size(attention.head_dim);
   }
-  if (own) add_linear(out, prefix + "k_proj", kv_rows, hidden, attention.qkv_bias);
+  if (own) add_linear(out, prefix + "k_proj", kv_rows, hidden, attention.qkv_bias && attention.key_bias);
   const uint64_t v_rows = size(attention.num_kv_heads) * size(attention.value_dim());
   if (own && !attention.values_from_keys) add_linear(out, prefix + "v_proj", v_rows, hidden, attention.qkv_bias);
   for (size_t i = first; i < out.size(); ++i) out[i].head_rows = size(attention.head_dim);
@@ -56,6 +56,23 @@ void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, con
     if (own) add_qk_norm(out, prefix + "k_norm", attention, attention.num_kv_heads);
   }
   if (attention.sinks) out.push_back({prefix + "sinks.weight", "", {size(attention.num_heads)}});
+  if (attention.position_buckets && attention.position_buckets->layer < 0) {
+    out.push_back({prefix + "position_bias.weight",
+                   "",
+                   {size(attention.position_buckets->num_buckets), size(attention.num_heads)}});
+  }
+}
+
+void add_cross(std::vector<WeightEntry>& out, const std::string& prefix, const LayerSpec& layer,
+               const ModelSpec& spec) {
+  if (!layer.cross) return;
+  const CrossAttention& cross = *layer.cross;
+  const uint64_t hidden = size(spec.hidden_size), rows = size(cross.num_heads) * size(cross.head_dim);
+  add_norm(out, prefix + "cross_norm", spec);
+  add_linear(out, prefix + "cross.q_proj", rows, hidden, cross.qkv_bias);
+  add_linear(out, prefix + "cross.k_proj", rows, hidden, cross.qkv_bias && cross.key_bias);
+  add_linear(out, prefix + "cross.v_proj", rows, hidden, cross.qkv_bias);
+  add_linear(out, prefix + "cross.o_proj", hidden, rows, cross.output_bias);
 }
 
 void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, const LatentAttention& attention,
@@ -484,6 +501,7 @@ std::vector<WeightEntry> list_weights(const ModelSpec& spec) {
     }
     std::visit([&](const auto& attention) { add_attention(out, prefix, attention, hidden); }, layer.attention);
     if (layer.post_attention_norm) add_norm(out, prefix + "post_attention_norm", spec);
+    add_cross(out, prefix, layer, spec);
     if (layer.feed_forward_norm && !std::holds_alternative<NoFeedForward>(layer.feed_forward)) {
       add_norm(out, prefix + "feed_forward_norm", spec);
     }

@@ -5,8 +5,10 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "model/encoder_weights.h"
 #include "model/mixer_weights.h"
 #include "model/packed_cache.h"
+#include "model/position_buckets.h"
 #include "model/vision_weights.h"
 #include "model/weight_layout.h"
 #include "tensor/column_order.h"
@@ -57,6 +59,13 @@ class Loader {
     products.push_back(out.weight.get());
     HEADRACE_RETURN_IF_ERROR(finish(*entry, *tensor));
     return has(name + ".bias") ? vector(name + ".bias", out.bias) : Status();
+  }
+
+  // A matrix whose rows are looked up and never multiplied by.
+  Status table(const std::string& name, LinearWeight& out) {
+    HEADRACE_RETURN_IF_ERROR(linear(name, out));
+    products.pop_back();
+    return {};
   }
 
   Status vector(const std::string& name, std::vector<float>& out) {
@@ -330,7 +339,22 @@ Status load_attention(Loader& loader, const std::string& prefix, const GqaAttent
     out.k_norm = out.q_norm;
   }
   if (spec.value_norm) out.v_norm.assign(static_cast<size_t>(spec.head_dim), 1.0f);
-  return load_attention(loader, prefix, out);
+  HEADRACE_RETURN_IF_ERROR(load_attention(loader, prefix, out));
+  if (!spec.position_buckets || spec.position_buckets->layer >= 0) return {};
+  LinearWeight table;  // [num_buckets, num_heads]
+  HEADRACE_RETURN_IF_ERROR(loader.table(prefix + "position_bias", table));
+  out.position_bias = std::make_shared<const std::vector<float>>(
+      bias_by_distance(*spec.position_buckets, spec.both_ways, *table.weight));
+  return {};
+}
+
+Status load_cross(Loader& loader, const std::string& prefix, CrossWeights& out) {
+  if (!loader.has(prefix + "cross.q_proj.weight")) return {};
+  HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "cross_norm", out.norm));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "cross.q_proj", out.q));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "cross.k_proj", out.k));
+  HEADRACE_RETURN_IF_ERROR(loader.linear(prefix + "cross.v_proj", out.v));
+  return loader.linear(prefix + "cross.o_proj", out.o);
 }
 
 template <class Spec, class Weights>
@@ -419,6 +443,7 @@ Status load_layer(Loader& loader, const std::string& prefix, const LayerSpec& sp
       },
       spec.attention));
   HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "post_attention_norm", out.post_attention_norm));
+  HEADRACE_RETURN_IF_ERROR(load_cross(loader, prefix, out.cross));
   HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "attention_stream_norm", out.attention_stream_norm));
   HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "feed_forward_stream_norm", out.feed_forward_stream_norm));
   HEADRACE_RETURN_IF_ERROR(loader.norm(prefix + "feed_forward_norm", out.feed_forward_norm));
@@ -434,6 +459,14 @@ Status load_layer(Loader& loader, const std::string& prefix, const LayerSpec& sp
   HEADRACE_RETURN_IF_ERROR(load_hyper(loader, prefix + "hyper.", out.hyper));
   HEADRACE_RETURN_IF_ERROR(loader.optional_vector(prefix + "output_scale.weight", out.output_scale));
   return loader.norm(prefix + "post_feed_forward_norm", out.post_feed_forward_norm);
+}
+
+// Biases that are those of a layer before.
+void share_position_bias(const LayerSpec& spec, std::vector<LayerWeights>& layers, size_t i) {
+  const auto* attention = std::get_if<GqaAttention>(&spec.attention);
+  if (attention == nullptr || !attention->position_buckets || attention->position_buckets->layer < 0) return;
+  const LayerWeights& owner = layers[static_cast<size_t>(attention->position_buckets->layer)];
+  std::get<GqaWeights>(layers[i].attention).position_bias = std::get<GqaWeights>(owner.attention).position_bias;
 }
 
 }  // namespace
@@ -472,6 +505,7 @@ Result<ModelWeights> ModelWeights::load(const ModelSpec& spec, const std::vector
     out.layers.resize(spec.layers.size());
     for (size_t i = 0; i < spec.layers.size(); ++i) {
       HEADRACE_RETURN_IF_ERROR(load_layer(loader, fmt::format("layers.{}.", i), spec.layers[i], out.layers[i]));
+      share_position_bias(spec.layers[i], out.layers, i);
     }
     if (std::holds_alternative<HyperConnections>(spec.streams)) {
       HEADRACE_RETURN_IF_ERROR(load_stream_gates(loader, "stream_head.", out.stream_head.emplace()));
@@ -518,6 +552,24 @@ Result<VisionWeights> VisionWeights::load(const VisionSpec& spec, const std::vec
     }
   } catch (const std::bad_alloc&) {
     return out_of_memory("", "not enough memory for the vision encoder's weights");
+  }
+  out.bytes += out.encoder.bytes;
+  return out;
+}
+
+Result<EncoderWeights> EncoderWeights::load(const EncoderSpec& spec, const std::vector<WeightEntry>& entries,
+                                            const TensorFile& file, const PackOptions& options, Backend& backend) {
+  EncoderWeights out;
+  HEADRACE_ASSIGN_OR_RETURN(out.encoder, ModelWeights::load(spec.encoder, entries, file, options, {}, backend));
+  try {
+    const LoadProgress silent;
+    Loader loader(entries, file, options, silent, backend, nullptr, out.bytes);
+    if (spec.audio) {
+      HEADRACE_RETURN_IF_ERROR(loader.linear("conv_1", out.conv_1));
+      HEADRACE_RETURN_IF_ERROR(loader.linear("conv_2", out.conv_2));
+    }
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("", "not enough memory for the encoder's weights");
   }
   out.bytes += out.encoder.bytes;
   return out;

@@ -52,6 +52,13 @@ struct GqaWeights {
   std::vector<float> q_norm, k_norm;  // of the spec's QkNormKind, or empty
   std::vector<float> v_norm;          // ones, or empty
   std::vector<float> sinks;           // [num_heads] or empty
+  // Of PagedAttentionParams, with the spec's max_distance as reach, or null. Layers may share it.
+  std::shared_ptr<const std::vector<float>> position_bias;
+};
+
+struct CrossWeights {
+  NormWeight norm;
+  LinearWeight q, k, v, o;
 };
 
 struct LatentWeights {
@@ -188,7 +195,8 @@ struct LayerWeights {
   std::variant<GqaWeights, ShortConvWeights, MambaWeights, Mamba2Weights, GatedDeltaWeights, KimiDeltaWeights,
                LightningWeights, NoAttentionWeights, AttentionBesideMambaWeights, LatentWeights, SparseLatentWeights,
                CompressedWeights>
-      attention;  // of the kind of the spec's alternative
+      attention;       // of the kind of the spec's alternative
+  CrossWeights cross;  // empty where the layer has none
   std::variant<DenseWeights, MoeWeights, DenseBesideExpertsWeights, NoFeedForwardWeights> feed_forward;
   PerLayerWeights per_layer;        // empty without per-layer inputs
   LaurelWeights laurel;             // empty where the spec has none

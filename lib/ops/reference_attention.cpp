@@ -218,7 +218,7 @@ void reference_paged_attention(const PagedAttentionParams& p) {
           const KvLayout& part = is_run ? p.runs.layout : layout;
           const int64_t last = part.last_token(is_run ? runs[i - positions.size()] : positions[i]);
           const auto block = static_cast<size_t>(p.block_tables[seq][last / part.block_size]);
-          const std::byte* head = (is_run ? p.runs.cache : p.cache) + block * part.block_bytes() +
+          const std::byte* head = (is_run ? p.runs.cache : p.cache_of(seq)) + block * part.block_bytes() +
                                   static_cast<size_t>(h / group) * part.head_bytes();
           const int32_t row = part.row_of(last % part.block_size);
           return static_cast<double>(key ? cached_key(part, head, row, d) : cached_value(part, head, row, d));
@@ -229,6 +229,11 @@ void reference_paged_attention(const PagedAttentionParams& p) {
           double score = 0.0;
           for (int32_t d = 0; d < head_dim; ++d) score += static_cast<double>(q[d]) * element(i, d, true);
           score *= static_cast<double>(p.scale);
+          if (p.position_bias != nullptr && i < positions.size()) {
+            const int64_t width = 2 * int64_t{p.bias_reach} + 1;
+            const int32_t distance = std::clamp(positions[i] - p.positions[token], -p.bias_reach, p.bias_reach);
+            score += static_cast<double>(p.position_bias[h * width + p.bias_reach + distance]);
+          }
           if (p.logit_softcap > 0.0f) {
             const double cap = static_cast<double>(p.logit_softcap);
             score = cap * std::tanh(score / cap);

@@ -135,7 +135,7 @@ struct RunRows {
 
 // Attention of the batch's rows over the paged cache, keys and values of the rows already stored.
 // Row t of a sequence at position p sees cached positions (p - window, p], in that sequence's block table; both ways
-// (sequence_ends) it sees (p - window, p + window) of those before the sequence's end. A row with a span sees on to
+// (sequence_ends) it sees (p - window, p + window) of those before the sequence's end, all of them without a window. A row with a span sees on to
 // the span's end, however far that is or, with span_alone, the span and nothing else.
 // Softmax partial sums are merged at fixed logical positions, so that a row's result depends on its own keys alone.
 struct PagedAttentionParams {
@@ -148,7 +148,13 @@ struct PagedAttentionParams {
   const int32_t* positions = nullptr;            // [num_tokens] index of the row in its sequence's cache
   KvLayout layout;
   const std::byte* cache = nullptr;  // this layer's blocks
+  // [num_seqs] where sequences have blocks of their own, of this layout, in place of `cache`; null: they share it.
+  const std::byte* const* sequence_caches = nullptr;
   float scale = 1.0f;
+  // [num_heads, 2 * bias_reach + 1] added to scaled scores: from position p the key of position s gets the value at
+  // clamp(s - p, -bias_reach, bias_reach) + bias_reach. Null: nothing is added. Not with `selected`.
+  const float* position_bias = nullptr;
+  int32_t bias_reach = 0;
   int32_t window = 0;                      // 0: unlimited
   int32_t chunk = 0;                       // c > 0: row p sees nothing before position p / c * c; not both ways
   float logit_softcap = 0.0f;              // c > 0: scores become c * tanh(score / c)
@@ -163,6 +169,10 @@ struct PagedAttentionParams {
   SelectedPositions selected;
   // Of rows (KvContent::kRows), which see a window or positions selected, then these; merged at fixed ranks among both.
   RunRows runs;
+
+  const std::byte* cache_of(int32_t sequence) const {
+    return sequence_caches == nullptr ? cache : sequence_caches[sequence];
+  }
 };
 
 // The positions that rows of sparse attention see, chosen by an indexer (DeepSeek-V3.2). Row t at position p gives cached

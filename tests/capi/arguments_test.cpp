@@ -88,6 +88,10 @@ TEST_CASE("every function refuses NULL handles by name") {
   check_refused("request", [](E e) { return headrace_request_add_tokens(nullptr, nullptr, 0, e); });
   check_refused("request", [](E e) { return headrace_request_add_image(nullptr, nullptr, 0, 0, 0, e); });
   check_refused("request", [](E e) { return headrace_request_add_image_pixels(nullptr, nullptr, 0, 0, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_set_encoder_tokens(nullptr, nullptr, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_set_encoder_text(nullptr, nullptr, 0, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_set_audio(nullptr, nullptr, 0, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_set_audio_features(nullptr, nullptr, 0, 0, 0, e); });
   check_refused("request",
                 [](E e) { return headrace_request_add_messages(nullptr, nullptr, 0, nullptr, 0, nullptr, 0, e); });
   check_refused("request", [](E e) { return headrace_request_add_prompt(nullptr, nullptr, e); });
@@ -192,6 +196,11 @@ TEST_CASE("good handles with NULL outputs or inputs are refused by the argument'
   check_refused("tokens", [&](E e) { return headrace_request_add_tokens(request.get(), nullptr, 1, e); });
   check_refused("rgb", [&](E e) { return headrace_request_add_image(request.get(), nullptr, 1, 1, 1, e); });
   check_refused("pixels", [&](E e) { return headrace_request_add_image_pixels(request.get(), nullptr, 1, 1, 1, e); });
+  check_refused("tokens", [&](E e) { return headrace_request_set_encoder_tokens(request.get(), nullptr, 1, e); });
+  check_refused("text", [&](E e) { return headrace_request_set_encoder_text(request.get(), nullptr, 1, 0, e); });
+  check_refused("samples", [&](E e) { return headrace_request_set_audio(request.get(), nullptr, 1, 16000, e); });
+  check_refused("features",
+                [&](E e) { return headrace_request_set_audio_features(request.get(), nullptr, 1, 1, 1, e); });
   check_refused("messages", [&](E e) {
     return headrace_request_add_messages(request.get(), nullptr, 1, nullptr, 0, nullptr, 0, e);
   });

@@ -16,7 +16,7 @@ DATA = os.environ.get("HEADRACE_TEST_DATA", "")
 BITS = {"chunks": True, "cache": True, "batch": True, "threads": True}
 
 # Models of HEADRACE_TEST_DATA that the library does not run, or not all of: what is no longer true here is taken out.
-NOT_RUN = {"t5", "whisper"}
+NOT_RUN = set()
 
 
 def read_safetensors(path):

@@ -124,7 +124,10 @@ void call(Input& in, World& world) {
       const float pixels[] = {0.0f, 1.0f};
       const uint8_t rgb[12] = {};
       headrace_request_add_image(world.requests.get(in), rgb, in.byte() % 13, in.byte(), in.byte(), nullptr);
-      headrace_request_add_image_pixels(world.requests.get(in), pixels, in.byte() % 3, in.byte(), in.byte(), error);
+      headrace_request_add_image_pixels(world.requests.get(in), pixels, in.byte() % 3, in.byte(), in.byte(), nullptr);
+      headrace_request_set_encoder_tokens(world.requests.get(in), tokens.data(), tokens.size(), nullptr);
+      headrace_request_set_audio(world.requests.get(in), pixels, in.byte() % 3, 16000, nullptr);
+      headrace_request_set_audio_features(world.requests.get(in), pixels, in.byte() % 3, in.byte(), in.byte(), error);
       return;
     }
     case 8: return sampling(in, world.requests.get(in));

@@ -116,7 +116,7 @@ TEST_CASE("golden models do not depend on the cut") {
 
 TEST_CASE("other architectures are refused by name") {
   if (!have_data()) return;
-  for (const std::string name : {"deepseek_v4", "t5", "whisper"}) {
+  for (const std::string name : {"deepseek_v4"}) {
     const auto header = ModelHeader::read(source_at(kModels + name));
     INFO(name << ": " << header.status().to_string());
     REQUIRE_FALSE(header.ok());

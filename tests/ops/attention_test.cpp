@@ -27,6 +27,8 @@ struct Case {
   int32_t selected = 0;  // positions that each row sees, chosen at random; 0: a range
   int32_t run = 0;       // a second part has a row for so many tokens each; 0: there is none
   int32_t selected_runs = 0;
+  int32_t bias_reach = -1;  // of biases by distance; -1: none
+  bool own_caches = false;  // every sequence has a copy of the blocks, all of another's but its own NaN
   bool is_listed() const { return selected > 0 || run > 0; }
 };
 
@@ -79,6 +81,17 @@ struct Batch {
     if (c.selected_runs > 0) select(c.selected_runs, runs, selected_runs, run_counts);
     q = random_floats(static_cast<size_t>(rows * num_heads * c.head_dim), 11);
     sinks = random_floats(static_cast<size_t>(num_heads), 12);
+    if (c.bias_reach >= 0) {
+      bias = random_floats(static_cast<size_t>(num_heads) * static_cast<size_t>(2 * c.bias_reach + 1), 13);
+    }
+    for (const auto& table : tables) {
+      if (!c.own_caches) break;
+      own_caches.emplace_back(cache.size(), std::byte{0xff});
+      for (const int32_t id : table) {
+        const auto at = static_cast<int64_t>(static_cast<size_t>(id) * layout.block_bytes());
+        std::copy_n(cache.begin() + at, layout.block_bytes(), own_caches.back().begin() + at);
+      }
+    }
   }
 
   void select(int32_t most, const KvLayout& part, std::vector<int32_t>& chosen,
@@ -147,7 +160,16 @@ struct Batch {
     p.block_tables = pointers.data();
     p.positions = positions.data() + first;
     p.layout = layout;
-    p.cache = cache.data();
+    std::vector<const std::byte*> caches;
+    for (const auto& own : own_caches) caches.push_back(own.data());
+    if (seq >= 0 && c.own_caches) caches = {caches[static_cast<size_t>(seq)]};
+    if (c.own_caches) {
+      p.sequence_caches = caches.data();
+    } else {
+      p.cache = cache.data();
+    }
+    p.position_bias = c.bias_reach < 0 ? nullptr : bias.data();
+    p.bias_reach = c.bias_reach;
     p.scale = scale();
     p.window = c.window;
     p.chunk = c.chunk;
@@ -190,7 +212,9 @@ struct Batch {
         longest_query = std::max(longest_query, std::sqrt(norm));
       }
       const double largest_score = longest_query * longest_key * static_cast<double>(scale());
-      double score_error = (c.head_dim + 6) * kUnit * largest_score;
+      double largest_bias = 0.0;
+      for (const float x : bias) largest_bias = std::max(largest_bias, std::fabs(static_cast<double>(x)));
+      double score_error = (c.head_dim + 6) * kUnit * largest_score + kUnit * (largest_score + largest_bias);
       if (c.softcap > 0.0f) score_error += 5e-7 * static_cast<double>(c.softcap);
       const double chunks = (c.run > 0 ? 2 : 1) * ((c.both_ways || c.span > 0 ? longest : positions[row]) / 64 + 1);
       const double error = 2.0 * score_error + 6e-7 + (64 + 4 * chunks) * 2 * kUnit;
@@ -205,14 +229,16 @@ struct Batch {
   std::vector<int32_t> query_start, positions, spans, selected, counts, selected_runs, run_counts;
   std::vector<std::vector<int32_t>> tables;
   std::vector<std::byte> cache, run_cache;
-  std::vector<float> q, sinks;
+  std::vector<float> q, sinks, bias;
+  std::vector<std::vector<std::byte>> own_caches;
   double largest_value = 0.0, longest_key = 0.0;
 };
 
 void check(const Case& c, bool every_row_alone = true) {
   INFO(kv_dtype_name(c.dtype) << " head_dim " << c.head_dim << " kv_heads " << c.kv_heads << " group " << c.group
                               << " block " << c.block_size << " window " << c.window << " softcap " << c.softcap
-                              << " sinks " << c.sinks << " both ways " << c.both_ways);
+                              << " sinks " << c.sinks << " both ways " << c.both_ways << " bias " << c.bias_reach
+                              << " own caches " << c.own_caches);
   Batch batch(c);
   const auto reference = make_reference_backend();
   const std::vector<float> expected = batch.run(*reference);
@@ -347,6 +373,51 @@ TEST_CASE("Attention to a window and to rows of runs before it, all or chosen on
   check(long_rows, false);
   long_rows.selected_runs = 512;
   check(long_rows, false);
+}
+
+TEST_CASE("Attention adds biases by distance, those of its reach to all beyond") {
+  for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kQ8}) {
+    for (int32_t reach : {0, 1, 40, 1000}) {
+      Case c{dtype, 32, 2, 2, 16, {{0, 1}, {0, 37}, {100, 5}, {63, 2}, {200, 1}}};
+      c.bias_reach = reach;
+      check(c);
+      c.sequences = {{0, 1}, {0, 37}, {0, 150}, {0, 64}, {100, 30}};
+      c.both_ways = true;
+      check(c);
+      c.window = 20;
+      c.softcap = 10.0f;
+      check(c);
+    }
+  }
+  Case c{KvDType::kF32, 20, 1, 3, 16, {{0, 600}, {1000, 3}}};  // over several splits
+  c.bias_reach = 128;
+  check(c, false);
+}
+
+TEST_CASE("Sequences with caches of their own see those alone") {
+  for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kQ8}) {
+    for (bool both_ways : {false, true}) {
+      Case c{dtype, 32, 2, 2, 16, {{0, 1}, {0, 37}, {100, 5}, {600, 3}}};
+      c.both_ways = both_ways;
+      c.own_caches = true;
+      check(c);
+    }
+  }
+}
+
+// As the rows of a decoder see what an encoder made: their own positions, here beyond its end, count for nothing.
+TEST_CASE("Both ways without a window, positions beyond the sequence's end change nothing") {
+  Case c{KvDType::kF16, 32, 2, 2, 16, {{0, 40}, {0, 7}}};
+  c.both_ways = true;
+  const Batch batch(c);
+  Batch later = batch;
+  for (int32_t& position : later.positions) position += 1000;
+  const auto reference = make_reference_backend();
+  CHECK(same_bits(later.run(*reference), batch.run(*reference)));
+  for (Isa isa : available_isas()) {
+    const auto backend = cpu_backend(isa, 2);
+    CHECK(same_bits(later.run(*backend), batch.run(*backend)));
+  }
 }
 
 TEST_CASE("A NaN stays with the rows that see it") {

@@ -84,12 +84,17 @@ HEADRACE_INLINE Range visible(const AttentionSplit& a, int32_t row, int64_t chun
   return {static_cast<int>(begin), static_cast<int>(end)};
 }
 
-// Turns one row's 64 products into scores, -inf where it does not see, and returns the greatest.
-HEADRACE_INLINE float scale_and_mask(const AttentionSplit& a, Range range, float* products) {
+// Turns one row's 64 products into scores, -inf where it does not see, and returns the greatest. bias: of the chunk, or
+// null.
+HEADRACE_INLINE float scale_and_mask(const AttentionSplit& a, Range range, const float* bias, float* products) {
   V16 s[kChunkTiles];
   const V16 factor = set1(a.scale);
   HEADRACE_UNROLL
   for (int i = 0; i < kChunkTiles; ++i) s[i] = mul(load(products + i * kPanel), factor);
+  if (bias != nullptr) {
+    HEADRACE_UNROLL
+    for (int i = 0; i < kChunkTiles; ++i) s[i] = add(s[i], load(bias + i * kPanel));
+  }
   if (a.softcap > 0.0f) {
     const V16 cap = set1(a.softcap);
     HEADRACE_UNROLL
@@ -109,12 +114,13 @@ HEADRACE_INLINE float scale_and_mask(const AttentionSplit& a, Range range, float
 
 // Turns a tile's products into probabilities against each row's new maximum. shrink: what the sums before this chunk
 // are to be multiplied by.
-HEADRACE_INLINE void soften(const AttentionSplit& a, int32_t first_row, int rows, const Range* ranges, float* scores,
-                            float* lanes, float* shrink) {
+HEADRACE_INLINE void soften(const AttentionSplit& a, int64_t chunk, int32_t first_row, int rows, const Range* ranges,
+                            float* scores, float* lanes, float* shrink) {
   float old_max[kPanel] = {}, new_max[kPanel] = {};
   for (int r = 0; r < rows; ++r) {
     if (ranges[r].begin >= ranges[r].end) continue;
-    const float top = scale_and_mask(a, ranges[r], scores + r * kChunk);
+    const float* bias = a.row_bias == nullptr ? nullptr : a.row_bias[first_row + r] + chunk;
+    const float top = scale_and_mask(a, ranges[r], bias, scores + r * kChunk);
     old_max[r] = a.max[first_row + r];
     new_max[r] = top > old_max[r] ? top : old_max[r];
     a.max[first_row + r] = new_max[r];
@@ -161,7 +167,7 @@ HEADRACE_INLINE void attend_chunk(const AttentionSplit& a, const Scratch& scratc
     score_tile<kType, kAhead>(rows, keys, first_tile, last_tile + 1, a.q + static_cast<int64_t>(first_row) * a.head_dim,
                               a.head_dim, scratch.scores);
     float shrink[kPanel];
-    soften(a, first_row, rows, ranges, scratch.scores, scratch.lanes, shrink);
+    soften(a, chunk, first_row, rows, ranges, scratch.scores, scratch.lanes, shrink);
 
     // Neighbours that see the same positions are multiplied together, each in its own order of positions.
     for (int r = 0; r < rows;) {

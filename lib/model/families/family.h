@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "formats/tensor_file.h"
 #include "model/config_reader.h"
+#include "model/encoder_spec.h"
 #include "model/gguf_reader.h"
 #include "model/model_spec.h"
 #include "model/vision_spec.h"
@@ -30,6 +31,9 @@ struct Family {
   // Of the encoder for images beside the decoder, which from_config reads; null: the family has none.
   Result<VisionSpec> (*vision_from_config)(const ConfigReader& config, const ModelSpec& decoder) = nullptr;
   WeightNaming (*vision_names)(const TensorFile& weights) = nullptr;
+  // Of the encoder in front of the decoder, likewise.
+  Result<EncoderSpec> (*encoder_from_config)(const ConfigReader& config, const ModelSpec& decoder) = nullptr;
+  WeightNaming (*encoder_names)(const TensorFile& weights) = nullptr;
 };
 
 // The family of a model type in config.json, or null.
@@ -112,6 +116,8 @@ extern const Family kNomicBertFamily;
 extern const Family kModernBertFamily;
 extern const Family kModernBertMlmFamily;
 extern const Family kModernBertScoreFamily;
+extern const Family kT5Family;
+extern const Family kWhisperFamily;
 
 // What a family makes of parameters, whether the file holds the weights or not.
 struct FamilyReading {
@@ -119,6 +125,8 @@ struct FamilyReading {
   WeightNaming naming;
   std::optional<VisionSpec> vision;  // likewise
   WeightNaming vision_naming;
+  std::optional<EncoderSpec> encoder;
+  WeightNaming encoder_naming;
 };
 // kUnsupported for an unknown architecture.
 Result<FamilyReading> read_config(const nlohmann::json& config, const TensorFile& weights);
@@ -137,6 +145,8 @@ struct ImportedModel {
   std::vector<WeightEntry> weights;
   std::optional<VisionSpec> vision;
   std::vector<WeightEntry> vision_weights;
+  std::optional<EncoderSpec> encoder;
+  std::vector<WeightEntry> encoder_weights;
 };
 
 // The same with every tensor checked. weights: of a quantized checkpoint what open_quantized makes of them

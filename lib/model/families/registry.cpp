@@ -84,7 +84,9 @@ constexpr const Family* kFamilies[] = {&kLlamaFamily,
                                        &kNomicBertFamily,
                                        &kModernBertFamily,
                                        &kModernBertMlmFamily,
-                                       &kModernBertScoreFamily};
+                                       &kModernBertScoreFamily,
+                                       &kT5Family,
+                                       &kWhisperFamily};
 
 std::string known_names(std::string_view Family::*field) {
   std::string out;
@@ -145,6 +147,11 @@ Result<FamilyReading> read_config(const nlohmann::json& config, const TensorFile
     HEADRACE_ASSIGN_OR_RETURN(out.spec, family->from_config(reader, weights));
     out.naming = family->hf_names(weights);
     HEADRACE_RETURN_IF_ERROR(validate_spec(out.spec));
+    if (family->encoder_from_config != nullptr) {
+      HEADRACE_ASSIGN_OR_RETURN(out.encoder, family->encoder_from_config(reader, out.spec));
+      out.encoder_naming = family->encoder_names(weights);
+      HEADRACE_RETURN_IF_ERROR(validate_encoder(*out.encoder, out.spec));
+    }
     if (family->vision_from_config == nullptr) return {};
     HEADRACE_ASSIGN_OR_RETURN(out.vision, family->vision_from_config(reader, out.spec));
     out.vision_naming = family->vision_names(weights);
@@ -193,6 +200,13 @@ Result<ImportedModel> with_weights(FamilyReading reading, const TensorFile& file
                               resolve_weights(list_vision_weights(*reading.vision), encoder.layers.size(),
                                               encoder.architecture, reading.vision_naming, file));
   }
+  if (reading.encoder) {
+    const ModelSpec& encoder = reading.encoder->encoder;
+    HEADRACE_ASSIGN_OR_RETURN(out.encoder_weights,
+                              resolve_weights(list_encoder_weights(*reading.encoder), encoder.layers.size(),
+                                              encoder.architecture, reading.encoder_naming, file));
+  }
+  out.encoder = std::move(reading.encoder);
   out.spec = std::move(reading.spec);
   out.vision = std::move(reading.vision);
   return out;

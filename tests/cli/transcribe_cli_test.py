@@ -1,0 +1,107 @@
+"""`headrace transcribe`, and `headrace run` of a model whose encoder reads the prompt, on the tiny models of HEADRACE_TEST_DATA."""
+
+import json
+import os
+import shutil
+import struct
+import tempfile
+import unittest
+
+from headrace_command import CommandTest, run
+
+MODELS = os.path.join(os.environ.get("HEADRACE_TEST_DATA", ""), "goldens", "models")
+
+
+def wav(samples, rate=16000, bits=16, channels=1, encoding=1):
+    """The bytes of a file; samples: lists of floats in [-1, 1], one for each channel."""
+    pack = {(1, 8): lambda x: struct.pack("<B", int(x * 127) + 128), (1, 16): lambda x: struct.pack("<h", int(x * 32767)),
+            (1, 24): lambda x: struct.pack("<i", int(x * 8388607))[:3],
+            (1, 32): lambda x: struct.pack("<i", int(x * 2147483647)), (3, 32): lambda x: struct.pack("<f", x)}
+    data = b"".join(pack[encoding, bits](channel[i]) for i in range(len(samples[0])) for channel in samples)
+    size = bits // 8 * channels
+    fmt = struct.pack("<HHIIHH", encoding, channels, rate, rate * size, size, bits)
+    parts = b"fmt " + struct.pack("<I", len(fmt)) + fmt + b"LIST" + struct.pack("<I", 3) + b"abc\0"
+    parts += b"data" + struct.pack("<I", len(data)) + data
+    return b"RIFF" + struct.pack("<I", 4 + len(parts)) + b"WAVE" + parts
+
+
+def tone(count, period=40):
+    return [((i % period) / period - 0.5) * 0.8 for i in range(count)]
+
+
+@unittest.skipUnless(os.path.isdir(os.path.join(MODELS, "whisper")), "HEADRACE_TEST_DATA is not there")
+class Transcribe(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        cls.model = os.path.join(cls.folder, "model")
+        shutil.copytree(os.path.join(MODELS, "whisper"), cls.model)
+        with open(os.path.join(cls.model, "preprocessor_config.json"), "w", encoding="utf-8") as file:
+            json.dump({"feature_extractor_type": "WhisperFeatureExtractor", "chunk_length": 2}, file)
+
+    def file(self, name, data):
+        path = os.path.join(self.folder, name)
+        with open(path, "wb") as file:
+            file.write(data)
+        return path
+
+    def transcribe(self, path, *arguments, stdin=""):
+        out = run("transcribe", "-m", self.model, path, "-n", "6", "--json", *arguments, stdin=stdin)
+        return json.loads(out.stdout)
+
+    def test_text_and_json_say_the_same(self):
+        path = self.file("tone.wav", wav([tone(20000)]))
+        out = self.transcribe(path)
+        self.assertEqual(run("transcribe", "-m", self.model, path, "-n", "6").stdout, out["text"] + "\n")
+        self.assertEqual(out["windows"], [{"start": 0.0, "text": out["text"]}])
+        with open(path, "rb") as file:
+            self.assertEqual(self.transcribe("-", stdin=file.read()), out)
+
+    def test_encodings_of_the_same_sound(self):
+        samples = [round(x * 64) / 64 for x in tone(16000)]
+        expected = self.transcribe(self.file("floats.wav", wav([samples], bits=32, encoding=3)))
+        for bits in (16, 24, 32):
+            self.assertEqual(self.transcribe(self.file("pcm.wav", wav([samples], bits=bits))), expected)
+        # Channels are averaged.
+        stereo = wav([samples, samples], channels=2, bits=32, encoding=3)
+        self.assertEqual(self.transcribe(self.file("stereo.wav", stereo)), expected)
+
+    def test_long_sounds_come_in_windows(self):
+        samples = tone(70000)
+        out = self.transcribe(self.file("long.wav", wav([samples])))
+        self.assertEqual([window["start"] for window in out["windows"]], [0.0, 2.0, 4.0])
+        self.assertEqual(out["text"], "".join(window["text"] for window in out["windows"]))
+        second = self.transcribe(self.file("second.wav", wav([samples[32000:64000]])))
+        self.assertEqual(second["text"], out["windows"][1]["text"])
+
+    def test_prompt(self):
+        path = self.file("tone.wav", wav([tone(20000)]))
+        self.assertEqual(self.transcribe(path, "--prompt", "<s>"), self.transcribe(path))
+
+    def test_what_cannot_be_read_is_refused(self):
+        good = wav([tone(100)])
+        for name, data, says in (
+                ("empty.wav", b"", "does not begin as one"), ("ogg.wav", b"OggS" + bytes(40), "does not begin as one"),
+                ("cut.wav", good[:-10], "cut short"), ("silent.wav", wav([[]]), "has no samples"),
+                ("format.wav", good.replace(struct.pack("<HH", 1, 1), struct.pack("<HH", 7, 1), 1), "encoding 7"),
+                ("rate.wav", wav([tone(100)], rate=8000), "8000 samples a second")):
+            with self.subTest(name=name):
+                self.assert_fails("transcribe", "-m", self.model, self.file(name, data), says=says)
+        path = self.file("tone.wav", good)
+        self.assert_fails("transcribe", "-m", os.path.join(MODELS, "t5"), path, says="reads no audio")
+        self.assert_fails("transcribe", "-m", os.path.join(MODELS, "whisper"), path, says="preprocessor_config.json")
+        self.assert_fails("transcribe", "-m", self.model, os.path.join(self.folder, "none.wav"), says="none.wav")
+        self.assert_wrong_usage("transcribe", "-m", self.model, path, "--task", "sing", says="sing")
+
+    def test_run_gives_the_prompt_to_the_encoder(self):
+        model = os.path.join(MODELS, "t5")
+        one = json.loads(run("run", "-m", model, "-p", "a brown fox", "-n", "8", "--json").stdout)
+        other = json.loads(run("run", "-m", model, "-p", "of the night", "-n", "8", "--json").stdout)
+        self.assertEqual(one["usage"]["prompt_tokens"], 1)
+        self.assertNotEqual(one["tokens"], other["tokens"])
+
+
+if __name__ == "__main__":
+    unittest.main()
