@@ -17,7 +17,8 @@ import json
 import os
 
 import torch
-from reference_model import Reference, config_of, tiny_settings, write_golden
+from encoder_decoder_reference import reference_of
+from reference_model import config_of, tiny_settings, write_golden
 
 PROMPTS = [5, 33, 150]
 
@@ -41,7 +42,7 @@ def make(folder, settings, architecture, seed, arguments):
     config = config_of(settings)
     lengths = [n for n in arguments.prompts if n + arguments.greedy <= getattr(config, "max_position_embeddings", n + 10**6)]
     weights = torch.bfloat16 if arguments.dtype == "bfloat16" else torch.float32
-    reference = Reference(config, architecture or settings.get("architectures", [None])[0], seed, weights)
+    reference = reference_of(config, architecture or settings.get("architectures", [None])[0], seed, weights)
     about = write_golden(folder, reference, lengths, arguments.greedy)
     worst = max((value for pair in about["noise"].values() for value in pair.values()), default=0)
     print(f"{folder}: {reference.cls.__name__}, noise {worst:.1e}, logits std {about.get('logits_std', '-')}, "

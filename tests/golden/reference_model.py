@@ -8,6 +8,8 @@ eager attention, no cache):
                         of encoders: pN.mean_embedding and pN.cls_embedding [hidden_size] of length 1, pN.pooler or pN.logits
                         of the shortest prompt: pN.layers [layers + 1, N, hidden_size]
                         of bfloat16 weights: pN.logits_bf16_compute
+                        of an encoder in front of a decoder (encoder_decoder_reference.py): pN.decoder_input_ids, of which
+                        the logits are, pN.encoder_hidden, and input_features [1, num_mels, frames] of audio
     golden.json         seed, noise (largest difference between variants of the reference itself), versions
 """
 import copy
@@ -58,7 +60,7 @@ class Reference:
         self.config.architectures = [self.cls.__name__]
         self.seed = seed
         self.weights = weights
-        self.generates = self.cls.__name__.endswith(("ForCausalLM", "LMHeadModel"))
+        self.generates = self.cls.__name__.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
         self.has_logits = self.generates or self.cls.__name__.endswith("ForMaskedLM")
         torch.manual_seed(seed)
         model = self._build().eval()
@@ -71,7 +73,7 @@ class Reference:
         if not self.has_logits:
             return
         with torch.no_grad():
-            spread = float(model(self.prompts([64])[0][1]).logits.std())
+            spread = float(self.call(model, self.prompts([64])[0][1]).logits.std())
             if not 1 <= spread <= 4:
                 model.get_output_embeddings().weight.mul_(2.5 / spread)
 
@@ -91,7 +93,7 @@ class Reference:
         """(name, ids [1, length]) for each length."""
         rng = np.random.default_rng(100 + self.seed)
         text = self.config.get_text_config()
-        special = {text.bos_token_id, text.eos_token_id, text.pad_token_id}
+        special = {getattr(text, key, None) for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
         prompts = []
         for length in lengths:
             ids = rng.integers(3, text.vocab_size, length)
@@ -101,13 +103,20 @@ class Reference:
             prompts.append((f"p{length}", torch.tensor(ids)[None]))
         return prompts
 
+    def call(self, model, ids, **more):
+        return model(ids, **more)
+
+    def shared_tensors(self):
+        """Arrays that belong to no prompt alone."""
+        return {}
+
     def results(self, model, ids):
         """Arrays of one prompt by the names that follow pN."""
         seen = []
         head = model.get_output_embeddings() if self.generates else None
         hook = head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])) if head is not None else None
         with torch.no_grad():
-            out = model(ids, output_hidden_states=True)
+            out = self.call(model, ids, output_hidden_states=True)
             if not self.generates:
                 base = model.base_model(ids)
                 seen.append(base.last_hidden_state)
@@ -134,7 +143,7 @@ class Reference:
         tokens, margins = [], []
         for _ in range(count):
             with torch.no_grad():
-                logits = model(ids, use_cache=False).logits[0, -1]
+                logits = self.call(model, ids, use_cache=False).logits[0, -1]
             top = torch.topk(logits, 2).values
             tokens.append(int(logits.argmax()))
             margins.append(float(top[0] - top[1]))
@@ -213,14 +222,14 @@ def write_golden(folder, reference, lengths, greedy=24, layers=True, description
     """The folder of a reference; golden.json is returned too."""
     reference.save(folder)
     model, prompts = reference.model(), reference.prompts(lengths)
-    tensors, expected, stable, margins, spread = {}, {}, {}, [], []
+    tensors, expected, stable, margins, spread = reference.shared_tensors(), {}, {}, [], []
     for name, ids in prompts:
         results = expected[name] = reference.results(model, ids)
         tensors[f"{name}.input_ids"] = ids[0].numpy().astype(np.int32)
         for part, value in results.items():
             if part == "layers" and (not layers or name != prompts[0][0]):
                 continue
-            tensors[f"{name}.{part}"] = value.astype(np.float32)
+            tensors[f"{name}.{part}"] = value if value.dtype == np.int32 else value.astype(np.float32)
         if reference.generates:
             tokens, gaps = reference.greedy(model, ids, greedy)
             tensors[f"{name}.greedy"], tensors[f"{name}.greedy_margin"] = tokens, gaps
