@@ -23,7 +23,7 @@ class OpenApi(ServerTest):
         result = subprocess.run(
             [sys.executable, "-m", "schemathesis.cli", "--config-file", os.path.join(HERE, "schemathesis.toml"),
              "run", self.server.url + "/openapi.json", "--checks", ",".join(CHECKS), "--phases", "coverage,fuzzing",
-             "--max-examples", "5", "--seed", "1", "--workers", "2", "--no-color", "--suppress-health-check", "all"],
+             "--max-examples", "5", "--seed", "1", "--no-color", "--suppress-health-check", "all"],
             cwd=self.folder, capture_output=True, text=True, timeout=550)
         self.assertEqual(result.returncode, 0, result.stdout[-6000:] + result.stderr[-2000:])
         self.assertEqual(self.server.get("/health")["status"], "ok")
