@@ -23,11 +23,11 @@ TEST_CASE("1500 random programs of 1500 bytes hold every law after each step") {
     ended += metrics.length_samples;
   }
   // What the laws are about did happen.
-  CHECK(preemptions > 1000);
-  CHECK(prefix_waits > 1000);
-  CHECK(failed > 1000);
-  CHECK(cancelled > 1000);
-  CHECK(reused > 1000);
-  CHECK(refused > 1000);
+  CHECK(preemptions > 100);
+  CHECK(prefix_waits > 100);
+  CHECK(failed > 100);
+  CHECK(cancelled > 100);
+  CHECK(reused > 100);
+  CHECK(refused > 100);
   CHECK(ended > 10000);
 }
