@@ -16,8 +16,6 @@ struct Limits {
   size_t max_body_bytes = 32 << 20;
   size_t max_unread_bytes = 1 << 20;  // of a stream, before its client is dropped
   size_t max_pending_requests = 256;  // that wait to be read and checked, before the engine's own queue
-  size_t max_prompts = 64;            // of one completion request
-  size_t max_inputs = 2048;           // texts of one embedding or rerank request
   size_t max_sessions = 256;
   std::chrono::seconds header_timeout{10};  // from a request's first byte to its last header
   std::chrono::seconds body_timeout{60};

@@ -99,7 +99,7 @@ class SpoilingBackend : public test::ForwardingBackend {
 }  // namespace
 
 TEST_CASE("shipped models and weight types pass their self-check") {
-  for (const fs::path folder : {fs::path(kShipped) / "goldens", fs::path(kShipped) / "quantized"}) {
+  for (const fs::path& folder : {fs::path(kShipped) / "goldens", fs::path(kShipped) / "quantized"}) {
     for (const auto& entry : fs::directory_iterator(folder)) {
       if (!fs::exists(entry.path() / "config.json")) continue;
       DYNAMIC_SECTION(entry.path().filename().string()) {
