@@ -103,16 +103,17 @@ void print(const nlohmann::ordered_json& value, const std::string& indent) {
 void inspect(const InspectArguments& arguments) {
   const uint64_t memory = arguments.memory.empty() ? 0 : parse_bytes(arguments.memory);
   const std::string text = headrace::Model::inspect(arguments.model, memory);
+  if (arguments.self_check) {
+    headrace::Options options = arguments.settings.options({"model.self_check"});
+    options.set("model.self_check", "true");
+    headrace::Model::load(arguments.model, options);
+  }
   if (arguments.json) {
     std::cout << text << "\n";
-  } else {
-    print(nlohmann::ordered_json::parse(text), "");
+    return;
   }
-  if (!arguments.self_check) return;
-  headrace::Options options = arguments.settings.options({"model.self_check"});
-  options.set("model.self_check", "true");
-  headrace::Model::load(arguments.model, options);
-  if (!arguments.json) std::cout << "self_check: each op of this model is computed here as it should be\n";
+  print(nlohmann::ordered_json::parse(text), "");
+  if (arguments.self_check) std::cout << "self_check: each op of this model is computed here as it should be\n";
 }
 
 }  // namespace

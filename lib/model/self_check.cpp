@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/hash.h"
 #include "model/batch.h"
 #include "model/forward.h"
+#include "model/input_encoder.h"
 #include "model/rope_length.h"
 #include "ops/checking_backend.h"
 #include "tensor/dequantize.h"
@@ -75,8 +77,10 @@ Status check_packing(DType dtype, const PackOptions& options, Backend& backend) 
 
 class Run {
  public:
-  Run(const ModelSpec& spec, const ModelWeights& weights, CheckingBackend& backend, KvDType kv_dtype)
-      : spec_(spec), backend_(backend), forward_(spec, weights, backend), kv_dtype_(kv_dtype) {}
+  // memory: what an encoder in front of the decoder made, or null; read by every sequence.
+  Run(const ModelSpec& spec, const ModelWeights& weights, const EncoderMemory* memory, CheckingBackend& backend,
+      KvDType kv_dtype)
+      : spec_(spec), memory_(memory), backend_(backend), forward_(spec, weights, backend), kv_dtype_(kv_dtype) {}
 
   Status all() {
     KvCacheConfig config;
@@ -113,6 +117,7 @@ class Run {
       if (ends[i] <= sequences_[i].num_tokens()) continue;
       HEADRACE_RETURN_IF_ERROR(cache_->reserve(sequences_[i], ends[i]));
       batch.add_sequence(*cache_, sequences_[i], tokens_[i], ends[i], ends[i] - 1);
+      if (memory_ != nullptr) batch.memories.push_back(memory_);
     }
     if (batch.num_tokens() == 0) return {};
     const auto rows = static_cast<int64_t>(batch.logits_rows.size());
@@ -136,6 +141,7 @@ class Run {
   }
 
   const ModelSpec& spec_;
+  const EncoderMemory* const memory_;
   CheckingBackend& backend_;
   ForwardPass forward_;
   const KvDType kv_dtype_;
@@ -143,6 +149,32 @@ class Run {
   std::vector<std::vector<int32_t>> tokens_;
   std::vector<KvSequence> sequences_;
 };
+
+// Some rows through an encoder in front of the decoder `spec`, and what its layers see of them.
+Result<EncoderMemory> run_encoder(const Model& model, const ModelSpec& spec, CheckingBackend& backend,
+                                  KvDType kv_dtype) {
+  constexpr int64_t kRows = 9;
+  EncoderSpec encoder = *model.encoder();
+  encoder.encoder = one_of_each(encoder.encoder);
+  EncoderInput input;
+  if (encoder.audio) {
+    encoder.audio->num_frames = 2 * kRows;
+    for (int64_t i = 0; i < 2 * kRows * encoder.audio->num_mels; ++i) {
+      input.features.push_back(static_cast<float>(hash64(&i, sizeof i) % 256) / 128.0f - 1.0f);
+    }
+  } else {
+    for (int64_t i = 0; i < kRows; ++i) {
+      input.tokens.push_back(static_cast<int32_t>(hash64(&i, sizeof i) % static_cast<uint64_t>(spec.vocab_size)));
+    }
+  }
+  InputEncoder reader(encoder, model.encoder_weights(), spec, model.weights(), backend);
+  std::vector<float> rows;
+  HEADRACE_RETURN_IF_ERROR(reader.encode(input, rows));
+  HEADRACE_ASSIGN_OR_RETURN(EncoderMemory memory,
+                            reader.remember(rows, kv_dtype, kv_layouts(spec, kv_dtype).front().block_size));
+  HEADRACE_RETURN_IF_ERROR(backend.difference());
+  return memory;
+}
 
 }  // namespace
 
@@ -153,7 +185,12 @@ Result<int64_t> self_check(const Model& model, const PackOptions& options, KvDTy
   for (const DType dtype : dtypes) HEADRACE_RETURN_IF_ERROR(check_packing(dtype, options, backend));
   const ModelSpec spec = one_of_each(model.spec());
   const auto checking = make_checking_backend(backend);
-  HEADRACE_RETURN_IF_ERROR(Run(spec, model.weights(), *checking, kv_dtype).all());
+  std::optional<EncoderMemory> memory;
+  if (model.encoder() != nullptr) {
+    HEADRACE_ASSIGN_OR_RETURN(memory, run_encoder(model, spec, *checking, kv_dtype));
+  }
+  Run run(spec, model.weights(), memory ? &*memory : nullptr, *checking, kv_dtype);
+  HEADRACE_RETURN_IF_ERROR(run.all());
   return checking->num_checked();
 }
 

@@ -15,9 +15,6 @@ SHIPPED = os.path.join(SOURCE, "tests", "data", "goldens")
 DATA = os.environ.get("HEADRACE_TEST_DATA", "")
 BITS = {"chunks": True, "cache": True, "batch": True, "threads": True}
 
-# Models of HEADRACE_TEST_DATA that the library does not run, or not all of: what is no longer true here is taken out.
-NOT_RUN = set()
-
 
 def read_safetensors(path):
     with open(path, "rb") as file:
@@ -154,12 +151,8 @@ class Conformance(CommandTest):
 
     @unittest.skipUnless(os.path.isdir(os.path.join(DATA, "goldens", "models")), "HEADRACE_TEST_DATA is not there")
     def test_every_other_model_conforms(self):
-        rows, _, _ = conformance(os.path.join(DATA, "goldens", "models"), code=1)
+        rows, _, _ = conformance(os.path.join(DATA, "goldens", "models"), code=0)
         self.assertGreater(len(rows), 60)
         for name, row in rows.items():
-            if name in NOT_RUN:
-                self.assertTrue(row["passed"] or "not_supported" in row, row)
-                self.assertEqual(row["failures"], [], name)
-            else:
-                self.assertTrue(row["passed"], (name, row["failures"], row.get("not_supported")))
+            self.assertTrue(row["passed"], (name, row["failures"], row.get("not_supported")))
 

@@ -211,7 +211,7 @@ TEST_CASE("sequences of different rotations share steps and change no bit of eac
     }
     // Two in a pool that holds their prompts, and not all that they become: one is preempted, and computed again with the
     // rotation it had.
-    const auto scheduler = new_scheduler(model, 256);
+    const auto scheduler = new_scheduler(model, 240);
     const std::vector<Output> squeezed =
         run(*scheduler, {request(tokens_of(100, 100), 30), request(tokens_of(101, 101), 30)});
     CHECK(squeezed[0].same(alone[3]));
