@@ -206,7 +206,8 @@ class Soak(ServerTest):
                 client.sendall(data[:draw.randrange(1, len(data))])
                 time.sleep(draw.random())
             else:
-                client.sendall(request(body))
+                # Long enough that the client is mostly gone before the end.
+                client.sendall(request({**body, "max_tokens": 10 * body["max_tokens"]}))
                 if kind == 3:
                     client.recv(draw.randrange(1, 2000))
                 time.sleep(draw.random() * 0.2)

@@ -326,6 +326,9 @@ TEST_CASE("configs that cannot be honoured name the key") {
   nameless["architectures"] = {""};
   nameless.erase("model_type");
   check_refused(import(nameless, llama_shapes()).status(), StatusCode::kUnsupported, "architectures");
+  json unknown = llama_config();
+  unknown["architectures"] = {"UnheardOfForCausalLM"};
+  check_refused(import(unknown, llama_shapes()).status(), StatusCode::kUnsupported, "architectures");
   json odd = llama_config();
   odd["head_dim"] = 3;  // an odd number of dims cannot rotate
   check_refused(import(odd, llama_shapes()).status(), StatusCode::kMalformed, "head_dim");
