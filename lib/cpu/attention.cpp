@@ -245,7 +245,8 @@ class Run {
       const int64_t number = is_run ? number_in(p_.runs.selected, tile.first_token, rank - positions, 0)
                                     : number_in(p_.selected, tile.first_token, rank, first);
       const KvLayout& layout = is_run ? p_.runs.layout : p_.layout;
-      const std::byte* head = (is_run ? p_.runs.cache : p_.cache) + static_cast<size_t>(kv_head) * layout.head_bytes();
+      const std::byte* head =
+          (is_run ? p_.runs.cache : p_.cache_of(tile.seq)) + static_cast<size_t>(kv_head) * layout.head_bytes();
       const CachedRow row = cached_row(layout, head, s.block_table, number);
       w.listed[rank - s.begin] = row.codes;
       w.listed_scales[rank - s.begin] = row.scales;

@@ -59,10 +59,10 @@ void run_causal_conv(const CausalConvParams& p, ThreadPool& pool, const KernelTa
 }
 
 void run_pool_runs(const PoolRunsParams& p, ThreadPool& pool, const KernelTable& kernels) {
-  const int64_t tiles = parts(p.channels, kChannelsPerTask), stride = p.overlap ? 2 * p.channels : p.channels;
+  const int64_t tiles = parts(p.channels, kChannelsPerTask), stride = p.width();
   pool.run(p.rows.num_seqs * tiles, [&](int64_t task, int) {
     const int64_t c = task % tiles * kChannelsPerTask, count = std::min(kChannelsPerTask, p.channels - c);
-    walk(p.rows, static_cast<int32_t>(task / tiles), c, p.overlap ? 6 : 3, p.channels, count,
+    walk(p.rows, static_cast<int32_t>(task / tiles), c, p.state_lines(), p.channels, count,
          [&](int64_t row, int64_t num_rows, float* state) {
            kernels.pool_runs({num_rows, count, p.run, p.value + row * stride + c, p.gate + row * stride + c, stride,
                               p.bias + c, p.overlap ? p.channels : 0, p.positions + row, p.entries + row, state,

@@ -12,8 +12,8 @@ RopeTable::Rows RopeTable::rows(const RopeStoreParams& params, ThreadPool& pool)
   const std::span<const int32_t> axes(params.axes, params.axes == nullptr ? 0 : static_cast<size_t>(half));
   for (const Entry& entry : entries_) {
     if (entry.attention_factor == params.attention_factor && entry.backwards == params.backwards &&
-        std::ranges::equal(entry.positions, positions) && std::ranges::equal(entry.axes, axes) &&
-        std::equal(entry.inv_freq.begin(), entry.inv_freq.end(), params.inv_freq, params.inv_freq + half)) {
+        std::equal(entry.inv_freq.begin(), entry.inv_freq.end(), params.inv_freq, params.inv_freq + half) &&
+        std::ranges::equal(entry.axes, axes) && std::ranges::equal(entry.positions, positions)) {
       return {entry.cosine.data(), entry.sine.data()};
     }
   }

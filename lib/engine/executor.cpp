@@ -31,9 +31,11 @@ void EngineModel::register_session(const std::shared_ptr<Session>& session) cons
 // The list's lock is free afterwards: a session that dies with the last reference may take any lock it likes.
 std::vector<std::shared_ptr<Session>> EngineModel::sessions_of(const KvCache& kv_cache) const {
   std::vector<std::shared_ptr<Session>> found;
-  const std::lock_guard lock(sessions_mutex_);
-  found.reserve(sessions_.size());
-  for (const std::weak_ptr<Session>& known : sessions_) found.push_back(known.lock());
+  {
+    const std::lock_guard lock(sessions_mutex_);
+    found.reserve(sessions_.size());
+    for (const std::weak_ptr<Session>& known : sessions_) found.push_back(known.lock());
+  }
   std::erase_if(found, [&](const auto& session) { return !session || session->kv_cache().get() != &kv_cache; });
   return found;
 }

@@ -50,6 +50,7 @@ struct LiveRequest {
   // A session's tokens first. Positions of an image hold not its token, but a number of its content below 0
   // (KvCache::content_id): that is what cached values are found by.
   std::vector<int32_t> prompt;
+  std::string salt;              // of all its cached values
   int64_t first_own = 0;         // where the request's own part of the prompt begins
   KvSequence kv;                 // a session's values of a prefix of the prompt
   std::vector<int32_t> end_ids;  // ascending: tokens that end a sample

@@ -236,6 +236,8 @@ Result<std::shared_ptr<LiveRequest>> Scheduler::Impl::make_request(uint64_t id, 
   if (!params.has_seed) sampling.seed = hash64(&id, sizeof id, seed_base_);
   params.prompt.clear();
   auto request = std::make_shared<LiveRequest>(id, std::move(params), Sampler(std::move(sampling)));
+  request->salt = adapted_salt(request->params.adapter.get(), request->params.cache_salt);
+  if (request->params.encoder_input) request->salt = input_salt(request->params.encoder_input->content, request->salt);
   request->end_ids = end_ids(request->params, *model_);
   request->stop_strings = std::move(matcher);
   request->submitted = Clock::now();
@@ -297,8 +299,10 @@ Status Scheduler::Impl::set_tenant(const std::string& name, const schedule::Tena
 
 Result<uint64_t> Scheduler::Impl::submit(RequestParams params) {
   auto id = submit_checked(std::move(params));
-  const std::lock_guard lock(mutex_);
-  ++(id.ok() ? submitted_ : refused_);
+  if (!id.ok()) {
+    const std::lock_guard lock(mutex_);
+    ++refused_;
+  }
   return id;
 }
 
@@ -362,6 +366,7 @@ Result<uint64_t> Scheduler::Impl::submit_checked(RequestParams params) {
         ++request->tenant->num_live;
         ++request->tenant->num_queued;
         ++request->tenant->submitted;
+        ++submitted_;
         request->tenant->last_request = id;
         return id;
       }

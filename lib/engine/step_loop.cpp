@@ -199,8 +199,8 @@ void StepLoop::run_batch() {
   metrics_.step_rows += static_cast<uint64_t>(batch_.num_tokens());
   metrics_.step_sequences += entries_.size();
   metrics_.step.record(took);
-  if (status.ok()) learn_cost(took);
   if (!status.ok()) return recover(status);
+  learn_cost(took);
   model_->executor->logit_stats({logits_.data(), static_cast<int64_t>(batch_.logits_rows.size()),
                                  static_cast<int64_t>(vocab_size), logit_stats_.data()});
   for (const Entry& entry : entries_) {
@@ -484,8 +484,14 @@ void StepLoop::tear_down() {
 
 void StepLoop::abandon(LiveRequest& request) {
   const auto& session = request.params.session;
-  if (!session || !request.samples.empty()) return;
-  session->give_back(std::move(request.prompt), 0, {}, {}, std::move(request.kv));
+  if (!session) return;
+  if (request.samples.empty()) {
+    return session->give_back(std::move(request.prompt), 0, {}, {}, std::move(request.kv));
+  }
+  // Of one that broke off while it was accepted the sample has them.
+  schedule::Sequence& sequence = request.samples[0]->sequence;
+  if (sequence.ended()) return;
+  session->give_back(std::move(sequence.token_ids), 0, {}, {}, std::exchange(sequence.kv, KvSequence()));
 }
 
 bool StepLoop::held_back() const {

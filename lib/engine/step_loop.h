@@ -66,7 +66,6 @@ class StepLoop {
   Sample* candidate(const schedule::Tenant& tenant);
   bool waits_for_prefix(Sample& sample);
   void fail_if_pinned_out(Sample& sample);
-  static std::string salt_of(const LiveRequest& request);
   int64_t cached_prefix(const Sample& sample) const;
   bool gives_way_before(const Sample& a, const Sample& b) const;
   void make_way();
@@ -77,6 +76,7 @@ class StepLoop {
   bool make_room_for(Sample& sample);
   ReuseMiss reuse_miss_of(const schedule::Sequence& sequence, int64_t reusable, PrefixMiss miss) const;
   bool shed_waiting(const Sample& keep);
+  void start_over(Sample& sample);
   void preempt(Sample& sample);
   void start_over_if_outgrown(Sample& sample);
   void mark_scheduled(LiveRequest& request);

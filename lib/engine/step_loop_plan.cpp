@@ -75,8 +75,10 @@ void StepLoop::limit_gap(StepBudget& budget) const {
 
 // Prompts that run and requests that wait, each time the next of the tenant that received the least.
 void StepLoop::plan_prompts(std::vector<Sample*>& prompts, StepBudget& budget) {
-  // Whoever gave its blocks up a moment ago would take them back from who needs them.
-  bool admitting = !short_of_room_;
+  // Whoever gave its blocks up a moment ago would take them back from who needs them. Where all places are taken nobody is looked
+  // at: that reads whole prompts.
+  const auto has_place = [&] { return running_slots() < limits_.max_num_seqs; };
+  bool admitting = !short_of_room_ && has_place();
   std::vector<const Tenant*> passed;  // whose waiting requests all have a reason to wait on
   while (!budget.full()) {
     const Tenant* turn = nullptr;
@@ -100,7 +102,7 @@ void StepLoop::plan_prompts(std::vector<Sample*>& prompts, StepBudget& budget) {
       admitting = admitting && !short_of_room_;
     } else if (Sample* const next = candidate(*turn)) {
       // Strictly in order: a small request that overtook a large one would keep it waiting for ever.
-      admitting = admit(*next, budget);
+      admitting = admit(*next, budget) && has_place();
     } else {
       passed.push_back(turn);
     }
@@ -149,19 +151,12 @@ Sample* StepLoop::candidate(const Tenant& tenant) {
   return best;
 }
 
-// What a request's values must share beside their tokens and rotation.
-std::string StepLoop::salt_of(const LiveRequest& request) {
-  const RequestParams& params = request.params;
-  std::string salt = adapted_salt(params.adapter.get(), params.cache_salt);
-  return params.encoder_input ? input_salt(params.encoder_input->content, salt) : salt;
-}
-
 // Positions of a waiting sequence that it would find computed.
 int64_t StepLoop::cached_prefix(const Sample& sample) const {
   const schedule::Sequence& sequence = sample.sequence;
   if (!sequence.kv.block_ids().empty()) return sequence.num_computed();
   return kv_cache_->peek_prefix(sequence.token_ids, std::min(sequence.size() - 1, sequence.first_logits_row),
-                                salt_of(sample.request), sequence.rope_length);
+                                sample.request.salt, sequence.rope_length);
 }
 
 // Whether a running request of the tenant is computing blocks that this one could use: it waits for them rather than compute
@@ -169,7 +164,6 @@ int64_t StepLoop::cached_prefix(const Sample& sample) const {
 bool StepLoop::waits_for_prefix(Sample& sample) {
   const schedule::Sequence& sequence = sample.sequence;
   if (!kv_cache_->config().prefix_index || !sequence.kv.block_ids().empty()) return false;
-  const std::string salt = salt_of(sample.request);
   const int64_t block_size = kv_cache_->block_size();
   const int64_t reusable = std::min(sequence.size() - 1, sequence.first_logits_row);
   int64_t cached = -1;
@@ -177,7 +171,7 @@ bool StepLoop::waits_for_prefix(Sample& sample) {
     const schedule::Sequence& ahead = other->sequence;
     if (ahead.tenant != sequence.tenant || ahead.rope_length != sequence.rope_length || ahead.num_pending() < 2)
       continue;
-    if (salt_of(other->request) != salt) continue;
+    if (other->request.salt != sample.request.salt) continue;
     const auto end = static_cast<ptrdiff_t>(std::min(reusable, ahead.size()));
     const auto front = sequence.token_ids.begin();
     const int64_t common = std::mismatch(front, front + end, ahead.token_ids.begin()).first - front;
@@ -209,9 +203,11 @@ void StepLoop::make_way() {
   for (const auto& tenant : fair_.active()) {
     if (may_begin(*tenant) && (starved == nullptr || fair_.before(*tenant, *starved))) starved = tenant.get();
   }
-  const Sample* const head = starved == nullptr ? nullptr : candidate(*starved);
+  const int64_t share = starved == nullptr ? 0 : fair_.share(*starved, limits_.max_num_seqs);
+  if (starved == nullptr || starved->num_running >= share) return;  // before prompts are looked at
+  const Sample* const head = candidate(*starved);
   if (head == nullptr) return;
-  if (starved->num_running + head->sequence.slots > fair_.share(*starved, limits_.max_num_seqs)) return;
+  if (starved->num_running + head->sequence.slots > share) return;
   const int64_t blocks = head->sequence.size() / kv_cache_->block_size() + 1 + static_cast<int64_t>(running_.size());
   const auto fits = [&] {
     return running_slots() + head->sequence.slots <= limits_.max_num_seqs &&
@@ -254,11 +250,16 @@ void StepLoop::stop_running(Sample& sample) {
   sample.request.tenant->changed = true;
 }
 
-void StepLoop::preempt(Sample& sample) {
+// Gives its room up and waits to be computed again.
+void StepLoop::start_over(Sample& sample) {
   enqueue(sample);  // first: it may find no memory
   kv_cache_->release(sample.sequence.kv);
   stop_running(sample);
   sample.sequence.state = SequenceState::kPreempted;
+}
+
+void StepLoop::preempt(Sample& sample) {
+  start_over(sample);
   ++metrics_.preemptions;
   ++sample.request.tenant->metrics.preemptions;
 }
@@ -267,11 +268,8 @@ void StepLoop::preempt(Sample& sample) {
 void StepLoop::start_over_if_outgrown(Sample& sample) {
   schedule::Sequence& sequence = sample.sequence;
   if (sequence.size() <= model_->executor->longest_of_rope_length(sequence.rope_length)) return;
-  enqueue(sample);  // first: it may find no memory
+  start_over(sample);
   sequence.rope_length = model_->executor->rope_length(sequence.size());
-  kv_cache_->release(sequence.kv);
-  stop_running(sample);
-  sequence.state = SequenceState::kPreempted;
 }
 
 // A running sequence takes part in the step with what the budget has for it.
@@ -353,7 +351,7 @@ bool StepLoop::make_room_for(Sample& sample) {
   bool fresh = sequence.kv.block_ids().empty();
   if (!fresh && !sample.request.scheduled) sample.request.reuse_miss = ReuseMiss::kNone;
   if (fresh) {
-    sequence.kv = kv_cache_->new_sequence(salt_of(sample.request), sequence.rope_length);
+    sequence.kv = kv_cache_->new_sequence(sample.request.salt, sequence.rope_length);
     PrefixMiss miss = PrefixMiss::kNone;
     kv_cache_->match_prefix(sequence.kv, sequence.token_ids, reusable, &miss);
     if (!sample.request.scheduled) sample.request.reuse_miss = reuse_miss_of(sequence, reusable, miss);

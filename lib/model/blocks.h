@@ -56,19 +56,10 @@ void project_attention(const StepContext& step, const GqaAttention& spec, const 
 
 // The sequences of a batch with their states, of which the layer's part begins at `offset`.
 StateRows state_rows(const Batch& batch, int64_t offset);
-// The rows of a step by sequence and what they see of encoders.
-struct MemoryRows {
-  std::vector<int32_t> query_start;  // [num_seqs + 1]
-  std::vector<int32_t> ends;         // [num_seqs] rows of each memory
-  std::vector<int32_t> positions;    // [num_rows] rising
-  std::vector<const int32_t*> block_tables;
-  std::vector<const EncoderMemory*> memories;
-};
 // Of all rows of the batch or, not null, of the listed ones (ascending), as they follow each other.
-MemoryRows memory_rows(const Batch& batch, const std::vector<int32_t>* rows);
-// work.x += cross-attention of norm(work.x) to the memories' part of this number.
-void cross_attend(const StepContext& step, const CrossAttention& spec, const CrossWeights& weights,
-                  const MemoryRows& rows, int32_t part);
+MemoryRows memory_rows(const Batch& batch, const std::vector<int32_t>* rows = nullptr);
+// work.x += cross-attention of norm(work.x) to the part of this number of work.memory.
+void cross_attend(const StepContext& step, const CrossAttention& spec, const CrossWeights& weights, int32_t part);
 
 // work.normed [num_rows, hidden_size] -> work.mixed [num_rows, mixer_sizes(spec).out], before the output projection; the
 // states of the batch's sequences, where the layer's part begins at `offset`, go on.

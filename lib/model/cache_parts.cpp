@@ -1,4 +1,6 @@
 // What the layers of a spec keep of a sequence: parts of the paged cache, and recurrent state.
+#include <algorithm>
+
 #include "model/mixer.h"
 #include "model/model_spec.h"
 
@@ -37,7 +39,7 @@ struct LayerCacheSizes {
     if (!spec.compressor) return;
     const auto add = [&](int32_t head_dim, std::optional<CachedPart>& part) {
       part = CachedPart{1, head_dim, KvContent::kRows, spec.compressor->run};
-      state_floats += (spec.compressor->overlap ? 6 : 3) * static_cast<uint64_t>(head_dim);  // PoolRunsParams
+      state_floats += static_cast<uint64_t>(spec.compressor->state_floats(head_dim));
     };
     add(spec.head_dim, runs);
     if (spec.indexer) add(spec.indexer->head_dim, indexer);
@@ -77,6 +79,10 @@ std::vector<KvLayout> memory_layouts(const ModelSpec& spec, KvDType dtype, int32
     if (layer.cross) layouts.push_back({dtype, layer.cross->num_heads, layer.cross->head_dim, block_size});
   }
   return layouts;
+}
+
+bool has_cross_attention(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.cross.has_value(); });
 }
 
 size_t num_cache_parts(const LayerSpec& layer) {

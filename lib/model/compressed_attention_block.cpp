@@ -6,17 +6,9 @@ namespace headrace {
 
 namespace {
 
-struct Widths {
-  int64_t head_dim;
-  int64_t values;  // of a token in what runs are pooled of
-
-  Widths(const Compressor& compressor, int64_t dim) : head_dim(dim), values(compressor.overlap ? 2 * dim : dim) {}
-  // Of a sequence; PoolRunsParams.
-  int64_t state() const { return 3 * values; }
-};
-
-// Rotation of the last dims of heads [num_rows, num_heads, head_dim], and the store of k.
-RopeStoreParams rotation(const RopeSpec& rope, int32_t head_dim) {
+// Rotation of the last dims of heads [num_rows, num_heads, head_dim].
+RopeStoreParams rotation(const RopeSpec& rope, int32_t head_dim, float* q, int32_t num_heads, int64_t num_rows,
+                         const std::vector<int32_t>& positions) {
   RopeStoreParams params;
   params.inv_freq = rope.inv_freq.data();
   params.rotary_dim = rope.rotary_dim;
@@ -24,7 +16,22 @@ RopeStoreParams rotation(const RopeSpec& rope, int32_t head_dim) {
   params.interleaved = rope.interleaved;
   params.attention_factor = rope.attention_factor;
   params.layout.head_dim = head_dim;
+  params.q = q;
+  params.num_heads = num_heads;
+  params.num_tokens = num_rows;
+  params.positions = positions.data();
   return params;
+}
+
+// The same of rows that are stored, behind a norm.
+void set_store(RopeStoreParams& params, const CompressedAttention& spec, float* k, const std::vector<float>& norm,
+               const CachePart& part, const std::vector<int64_t>& slots) {
+  params.k = k;
+  params.k_norm = norm.data();
+  params.norm_eps = spec.eps;
+  params.layout = part.layout;
+  params.cache = part.blocks;
+  params.slots = slots.data();
 }
 
 void project_queries(const StepContext& step, const CompressedAttention& spec, const CompressedWeights& weights,
@@ -45,18 +52,10 @@ void project_queries(const StepContext& step, const CompressedAttention& spec, c
 
 void store_positions(const StepContext& step, const CompressedAttention& spec, const CompressedWeights& weights,
                      const Batch& batch, const CachePart& part) {
-  RopeStoreParams params = rotation(spec.rope, spec.head_dim);
-  params.q = step.work.q.data();
-  params.k = step.work.k.data();
-  params.num_tokens = step.num_rows;
-  params.num_heads = spec.num_heads;
+  RopeStoreParams params =
+      rotation(spec.rope, spec.head_dim, step.work.q.data(), spec.num_heads, step.num_rows, batch.positions);
   params.q_norm = weights.unit.data();
-  params.k_norm = weights.k_norm.data();
-  params.norm_eps = spec.eps;
-  params.positions = batch.positions.data();
-  params.layout = part.layout;
-  params.cache = part.blocks;
-  params.slots = batch.slots.data();
+  set_store(params, spec, step.work.k.data(), weights.k_norm, part, batch.slots);
   step.backend.rope_and_store_kv(params);
 }
 
@@ -78,7 +77,6 @@ int64_t list_runs(const StepContext& step, int32_t run, const Batch& batch) {
 void compress(const StepContext& step, const CompressedAttention& spec, const CompressorWeights& weights,
               const float* input, const Batch& batch, const CachePart& part, int64_t state_offset, int64_t num_runs) {
   ForwardWorkspace& work = step.work;
-  const Widths widths(*spec.compressor, part.layout.head_dim);
   const LinearOutput outputs[] = {weights.value.to(work.run_values.data()), weights.gate.to(work.run_gates.data())};
   linear(step, input, step.spec.hidden_size, outputs);
 
@@ -90,21 +88,14 @@ void compress(const StepContext& step, const CompressedAttention& spec, const Co
   pool.positions = batch.positions.data();
   pool.run = spec.compressor->run;
   pool.overlap = spec.compressor->overlap;
-  pool.channels = widths.head_dim;
+  pool.channels = part.layout.head_dim;
   pool.entries = work.run_entries.data();
   pool.out = work.run_rows.data();
   step.backend.pool_runs(pool);
   if (num_runs == 0) return;
 
-  RopeStoreParams store = rotation(spec.rope, part.layout.head_dim);
-  store.k = work.run_rows.data();
-  store.num_tokens = num_runs;
-  store.k_norm = weights.norm.data();
-  store.norm_eps = spec.eps;
-  store.positions = work.run_positions.data();
-  store.layout = part.layout;
-  store.cache = part.blocks;
-  store.slots = work.run_slots.data();
+  RopeStoreParams store = rotation(spec.rope, part.layout.head_dim, nullptr, 0, num_runs, work.run_positions);
+  set_store(store, spec, work.run_rows.data(), weights.norm, part, work.run_slots);
   step.backend.rope_and_store_kv(store);
 }
 
@@ -123,12 +114,8 @@ void select_runs(const StepContext& step, const CompressedAttention& spec, const
   scale.factor = static_cast<float>(1.0 / std::sqrt(static_cast<double>(indexer.num_heads) * indexer.head_dim));
   step.backend.scale(scale);
 
-  RopeStoreParams rotate = rotation(spec.rope, indexer.head_dim);
-  rotate.q = work.index_q.data();
-  rotate.num_tokens = step.num_rows;
-  rotate.num_heads = indexer.num_heads;
-  rotate.positions = batch.positions.data();
-  step.backend.rope_and_store_kv(rotate);
+  step.backend.rope_and_store_kv(
+      rotation(spec.rope, indexer.head_dim, work.index_q.data(), indexer.num_heads, step.num_rows, batch.positions));
 
   SelectPositionsParams params;
   params.q = work.index_q.data();
@@ -161,7 +148,7 @@ void attend(const StepContext& step, const CompressedAttention& spec, const Comp
     params.runs.cache = cache.parts[1].blocks;
     if (spec.indexer) {
       compress(step, spec, weights.index_compressor, input, batch, cache.parts[2],
-               cache.state_offset + Widths(*spec.compressor, spec.head_dim).state(), num_runs);
+               cache.state_offset + spec.compressor->state_floats(spec.head_dim), num_runs);
       if (with_output) select_runs(step, spec, weights, input, batch, cache.parts[2]);
       params.runs.selected = {work.selected.data(), work.num_selected.data(), spec.indexer->top_k};
     }
@@ -183,11 +170,8 @@ void attend(const StepContext& step, const CompressedAttention& spec, const Comp
   step.backend.paged_attention(params);
 
   // Values were rotated with their keys: what is left is a function of how far they are from the row.
-  RopeStoreParams back = rotation(spec.rope, spec.head_dim);
-  back.q = work.attention.data();
-  back.num_tokens = step.num_rows;
-  back.num_heads = spec.num_heads;
-  back.positions = batch.positions.data();
+  RopeStoreParams back =
+      rotation(spec.rope, spec.head_dim, work.attention.data(), spec.num_heads, step.num_rows, batch.positions);
   back.backwards = true;
   step.backend.rope_and_store_kv(back);
 }

@@ -21,9 +21,9 @@ MemoryRows memory_rows(const Batch& batch, const std::vector<int32_t>* rows) {
   return out;
 }
 
-void cross_attend(const StepContext& step, const CrossAttention& spec, const CrossWeights& weights,
-                  const MemoryRows& rows, int32_t part) {
+void cross_attend(const StepContext& step, const CrossAttention& spec, const CrossWeights& weights, int32_t part) {
   ForwardWorkspace& work = step.work;
+  const MemoryRows& rows = work.memory;
   const LinearOutput queries[] = {weights.q.to(work.q.data())};
   linear(step, block_input(step, weights.norm, {}), step.spec.hidden_size, queries);
   std::vector<const std::byte*> caches;

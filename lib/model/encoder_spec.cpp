@@ -77,7 +77,7 @@ Status validate_encoder(const EncoderSpec& spec, const ModelSpec& decoder) {
     return malformed("encoder.hidden_size", "{} is not the decoder's {}", spec.encoder.hidden_size,
                      decoder.hidden_size);
   }
-  if (memory_layouts(decoder, KvDType::kF32).empty()) return internal_error("encoder", "no layer sees its rows");
+  if (!has_cross_attention(decoder)) return internal_error("encoder", "no layer sees its rows");
   HEADRACE_RETURN_IF_ERROR(check_range("start_token_id", spec.start_token_id, -1, decoder.vocab_size - 1));
   if (!spec.audio) return {};
   HEADRACE_RETURN_IF_ERROR(check_range("num_mels", spec.audio->num_mels, 1, kMaxMels));

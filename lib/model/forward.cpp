@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "model/blocks.h"
@@ -84,7 +85,7 @@ struct Widths {
       index_q = std::max(index_q, int64_t{spec.indexer->num_heads} * spec.indexer->head_dim);
       index_heads = std::max<int64_t>(index_heads, spec.indexer->num_heads);
     }
-    run_values = std::max(run_values, (spec.compressor->overlap ? 2 : 1) * head_dim);
+    run_values = std::max(run_values, spec.compressor->values(head_dim));
     run_rows = std::max(run_rows, head_dim);
   }
   template <class Mixer>
@@ -165,6 +166,7 @@ ForwardPass::ForwardPass(const ModelSpec& spec, const ModelWeights& weights, Bac
     memory_parts_.push_back(num_memory_parts);
     num_memory_parts += layer.cross ? 1 : 0;
   }
+  rotates_by_length_ = longest_of_rope_length(spec, 0) != std::numeric_limits<int64_t>::max();
   first_free_ = spec.layers.size();
   const auto first_shallow = static_cast<size_t>(spec.deep_embeddings);
   while (first_free_ > first_shallow && keeps_nothing(spec.layers[first_free_ - 1])) --first_free_;
@@ -271,10 +273,10 @@ Status ForwardPass::check_rope_lengths(const Batch& batch) const {
   }
   for (size_t seq = 0; seq < batch.block_tables.size(); ++seq) {
     const int64_t length = batch.rope_lengths.empty() ? 0 : batch.rope_lengths[seq];
-    if (length < 0 || rope_length(spec_, length) != length) {
+    if (length < 0 || (rotates_by_length_ ? rope_length(spec_, length) : 0) != length) {
       return invalid_argument("rope_lengths", "sequence {}: {} names no rotation", seq, length);
     }
-    if (batch.query_start[seq] == batch.query_start[seq + 1]) continue;
+    if (!rotates_by_length_ || batch.query_start[seq] == batch.query_start[seq + 1]) continue;
     const int32_t last = batch.positions[static_cast<size_t>(batch.query_start[seq + 1]) - 1];
     if (last < longest_of_rope_length(spec_, length)) continue;
     return invalid_argument("positions", "sequence {}: {} is beyond the {} tokens that its rotation serves", seq, last,
@@ -502,6 +504,7 @@ Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
   step.num_rows = kept.num_tokens();
   work_.adapters = adapter_rows(kept);
   step.adapters = work_.adapters;
+  if (!kept.memories.empty()) work_.memory = memory_rows(kept);
   return kept;
 }
 
@@ -534,6 +537,7 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
     step.num_rows = wanted;
     work_.adapters = adapter_rows(batch, &batch.logits_rows);
     step.adapters = work_.adapters;
+    if (layer.cross) work_.memory = memory_rows(batch, &batch.logits_rows);
   }
   // Parallel blocks read the stream before attention is added to it; without a norm of its own the feed-forward
   // block shares attention's, which is still in work_.normed.
@@ -549,10 +553,7 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
   }
   if (layer.laurel_rank > 0) add_laurel(step, weights.laurel, layer.laurel_rank);
   normalize_stream(step, weights.attention_stream_norm);
-  if (layer.cross) {
-    const MemoryRows rows = memory_rows(batch, last_rows_only ? &batch.logits_rows : nullptr);
-    cross_attend(step, *layer.cross, weights.cross, rows, memory_parts_[i]);
-  }
+  if (layer.cross) cross_attend(step, *layer.cross, weights.cross, memory_parts_[i]);
   const bool has_feed_forward = !std::holds_alternative<NoFeedForward>(layer.feed_forward);
   if (!layer.parallel && has_feed_forward) {
     input = block_input(step, weights.feed_forward_norm, layer.feed_forward_residual);
@@ -590,6 +591,7 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   HEADRACE_RETURN_IF_ERROR(grow(batch.num_tokens()));
   work_.adapters = adapter_rows(batch);
   HEADRACE_RETURN_IF_ERROR(grow_adapted(work_.adapters, batch.num_tokens()));
+  if (!batch.memories.empty()) work_.memory = memory_rows(batch);
   const auto num_wanted = static_cast<int64_t>(batch.logits_rows.size());
 
   StepContext step{spec_, backend_, work_, batch.num_tokens(), work_.adapters};
@@ -600,8 +602,10 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   const auto* const hyper = std::get_if<HyperConnections>(&spec_.streams);
   if (hyper != nullptr) expand_streams(step, *hyper);
   if (routes_by_token(spec_)) std::ranges::copy(batch.token_ids, work_.token_ids.begin());
-  for (size_t seq = 0; seq + 1 < batch.query_start.size() && attends_both_ways(spec_); ++seq) {
-    work_.sequence_ends[seq] = batch.query_start[seq + 1] - batch.query_start[seq];
+  if (attends_both_ways(spec_)) {
+    for (size_t seq = 0; seq + 1 < batch.query_start.size(); ++seq) {
+      work_.sequence_ends[seq] = batch.query_start[seq + 1] - batch.query_start[seq];
+    }
   }
   if (observer_) observer_(0, work_.x.data(), batch.num_tokens());
 

@@ -16,6 +16,15 @@
 
 namespace headrace {
 
+// The rows of a step by sequence and what they see of encoders.
+struct MemoryRows {
+  std::vector<int32_t> query_start;  // [num_seqs + 1]
+  std::vector<int32_t> ends;         // [num_seqs] rows of each memory
+  std::vector<int32_t> positions;    // [num_rows] rising
+  std::vector<const int32_t*> block_tables;
+  std::vector<const EncoderMemory*> memories;
+};
+
 // Buffers of one step, kept between steps. All [rows, ...] row-major.
 struct ForwardWorkspace {
   std::vector<float> x;                // [rows, hidden_size] residual stream
@@ -46,6 +55,7 @@ struct ForwardWorkspace {
   std::vector<float> laurel;                        // [rows, laurel_rank]
   std::vector<float> per_layer, per_layer_rows;     // inputs of all layers, layer by layer and row by row
   std::vector<AdapterRows> adapters;                // of the rows that go on
+  MemoryRows memory;                                // likewise; empty without cross-attention
   std::vector<float> adapted;                       // [rows, rank] between the two products of an adapter
   std::vector<float> router;            // [rows, num_experts] logits, then a row's gate of the shared feed-forward
   std::vector<int32_t> token_ids;       // [rows], where experts are chosen by token
@@ -110,6 +120,7 @@ class ForwardPass {
   int64_t capacity_ = 0;
   std::vector<size_t> part_starts_;    // of each layer's parts of the cache, and of those behind the last
   std::vector<int32_t> memory_parts_;  // of each layer with cross-attention, the part of an encoder's memory
+  bool rotates_by_length_ = false;     // some layer rotates sequences by their length (rope_length.h)
   size_t first_free_ = 0;              // it and all layers behind it store nothing, and want nothing of the batch
   LayerObserver observer_;
 };

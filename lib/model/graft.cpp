@@ -72,11 +72,6 @@ Result<Replacement> read_replacement(json& object, std::string place) {
   return out;
 }
 
-// Whether an encoder's rows are seen by some layer.
-bool has_cross_attention(const ModelSpec& spec) {
-  return std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.cross.has_value(); });
-}
-
 // The norms of all layers are of one kind.
 Status check_fits(const ModelSpec& base, const ModelSpec& donor) {
   if (donor.hidden_size != base.hidden_size) {

@@ -83,13 +83,9 @@ Result<EncoderMemory> InputEncoder::remember(std::span<const float> rows, KvDTyp
     const int64_t count = static_cast<int64_t>(rows.size()) / decoder_.hidden_size;
     EncoderMemory memory;
     memory.num_rows = static_cast<int32_t>(count);
-    KvCacheConfig config;
-    config.layers = memory_layouts(decoder_, dtype, block_size);
-    config.num_blocks = (count + block_size - 1) / block_size;
-    config.prefix_index = false;
-    HEADRACE_ASSIGN_OR_RETURN(memory.cache, KvCache::create(std::move(config)));
-    memory.rows = memory.cache->new_sequence();
-    HEADRACE_RETURN_IF_ERROR(memory.cache->reserve(memory.rows, count));
+    HEADRACE_ASSIGN_OR_RETURN(RowsCache stored, cache_of_rows(memory_layouts(decoder_, dtype, block_size), count));
+    memory.cache = std::move(stored.cache);
+    memory.rows = std::move(stored.rows);
     std::vector<int64_t> slots;
     for (int64_t row = 0; row < count; ++row) slots.push_back(memory.cache->slot(memory.rows, row));
     std::vector<float> keys, values;

@@ -515,7 +515,7 @@ Status check_hyper_connections(const ModelSpec& spec, const HyperConnections& hy
     const bool whole = layer.attention_norm && layer.feed_forward_norm &&
                        !std::holds_alternative<NoAttention>(layer.attention) &&
                        !std::holds_alternative<NoFeedForward>(layer.feed_forward);
-    if (!whole || layer.parallel || layer.stream_norms || layer.output_scale || layer.laurel_rank > 0 ||
+    if (!whole || layer.parallel || layer.cross || layer.stream_norms || layer.output_scale || layer.laurel_rank > 0 ||
         layer.attention_residual.normed || layer.feed_forward_residual.normed ||
         std::holds_alternative<DenseBesideExperts>(layer.feed_forward)) {
       return unsupported(fmt::format("layers.{}", i), "a layer of this kind beside several streams");

@@ -145,6 +145,9 @@ struct SparseLatentAttention {
 struct Compressor {
   int32_t run = 0;  // tokens
   bool overlap = false;
+  // Of rows of head_dim: what a token adds to each, and what a sequence's open runs take (PoolRunsParams).
+  int64_t values(int64_t head_dim) const { return overlap ? 2 * head_dim : head_dim; }
+  int64_t state_floats(int64_t head_dim) const { return 3 * values(head_dim); }
   bool operator==(const Compressor&) const = default;
 };
 
@@ -424,6 +427,8 @@ std::vector<KvLayout> kv_layouts(const ModelSpec& spec, KvDType dtype, int32_t b
 size_t num_cache_parts(const LayerSpec& layer);
 // The same of an encoder's output as the decoder's layers see it: a part for each layer with cross-attention.
 std::vector<KvLayout> memory_layouts(const ModelSpec& spec, KvDType dtype, int32_t block_size = 16);
+// Whether some layer sees an encoder's rows.
+bool has_cross_attention(const ModelSpec& spec);
 // Whether the layer stores nothing of a row: neither keys and values nor a state.
 bool keeps_nothing(const LayerSpec& layer);
 // Cache bytes of one position over all layers.

@@ -35,7 +35,7 @@ ModelSpec one_of_each(const ModelSpec& spec) {
     kinds.push_back(spec.layers[i]);
     needed = std::max(needed, i + 1);
   }
-  out.layers.resize(std::max<size_t>(std::min(needed, spec.layers.size()), std::min<size_t>(spec.layers.size(), 1)));
+  out.layers.resize(std::min(needed, spec.layers.size()));
   return out;
 }
 

@@ -114,7 +114,7 @@ void add_attention(std::vector<WeightEntry>& out, const std::string& prefix, con
 
 void add_compressor(std::vector<WeightEntry>& out, const std::string& prefix, const Compressor& spec, uint64_t head_dim,
                     uint64_t hidden) {
-  const uint64_t values = spec.overlap ? 2 * head_dim : head_dim;
+  const auto values = static_cast<uint64_t>(spec.values(static_cast<int64_t>(head_dim)));
   add_linear(out, prefix + "value", values, hidden, false);
   add_linear(out, prefix + "gate", values, hidden, false);
   WeightEntry bias{prefix + "bias", "", {size(spec.run) * values}};

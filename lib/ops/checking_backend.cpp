@@ -370,7 +370,7 @@ class Checking final : public CheckingBackend {
     }
     for (const int64_t entry : entries) num_entries = std::max(num_entries, entry + 1);
     std::vector<float> want(static_cast<size_t>(num_entries * p.channels));
-    StateCopies copies(p.rows, 3 * p.channels * (p.overlap ? 2 : 1));
+    StateCopies copies(p.rows, p.state_lines() * p.channels);
     PoolRunsParams copy = p;
     copies.put(copy.rows);
     copy.out = want.data();

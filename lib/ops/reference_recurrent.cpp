@@ -50,7 +50,7 @@ void reference_causal_conv(const CausalConvParams& p) {
 }
 
 void reference_pool_runs(const PoolRunsParams& p) {
-  const int64_t width = p.overlap ? 2 * p.channels : p.channels;
+  const int64_t width = p.width();
   // {greatest, sum, sum of values} of one channel, the three apart by p.channels.
   const auto clear = [&](float* sums) {
     sums[0] = -std::numeric_limits<float>::infinity();
@@ -63,7 +63,7 @@ void reference_pool_runs(const PoolRunsParams& p) {
     sums[p.channels] = static_cast<float>(widen(sums[p.channels]) * kept + added);
     sums[2 * p.channels] = static_cast<float>(widen(sums[2 * p.channels]) * kept + added * value);
   };
-  walk(p.rows, (p.overlap ? 6 : 3) * p.channels, [&](int64_t t, float* state) {
+  walk(p.rows, p.state_lines() * p.channels, [&](int64_t t, float* state) {
     const int64_t j = p.positions[t] % p.run;
     for (int64_t c = 0; c < p.channels; ++c) {
       float *const open = state + c, *const after = open + 3 * p.channels;

@@ -56,6 +56,9 @@ struct PoolRunsParams {
   const int32_t* entries =
       nullptr;           // [num_tokens] the row of out for the run that a token ends; of others it says nothing
   float* out = nullptr;  // [entries, channels]
+
+  int64_t width() const { return overlap ? 2 * channels : channels; }  // of value, gate and bias
+  int64_t state_lines() const { return overlap ? 6 : 3; }              // of `channels` floats
 };
 
 // Mamba's selective scan (Gu and Dao 2023). Per channel c with a state s [state_size]:
