@@ -192,9 +192,8 @@ void Connection::on_head(Error error) {
   request_ = HttpRequest();
   request_.method = std::string(head.method_string());
   const std::string_view target(head.target().data(), head.target().size());
-  const size_t question = target.find('?');
-  if (!percent_decode(target.substr(0, question), request_.path)) return refuse(400, "the path is badly encoded");
-  if (question != std::string_view::npos) request_.query = std::string(target.substr(question + 1));
+  if (!percent_decode(target.substr(0, target.find('?')), request_.path))
+    return refuse(400, "the path is badly encoded");
   for (const auto& field : head) {
     request_.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }

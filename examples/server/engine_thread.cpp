@@ -21,17 +21,21 @@ EngineThread::~EngineThread() {
   thread_.join();
 }
 
-uint64_t EngineThread::submit(const headrace::Request& request, std::shared_ptr<EventSink> sink, size_t slot) {
-  uint64_t id = 0;
-  {
-    // No event is collected before the sink is there.
+void EngineThread::submit(const std::vector<headrace::Request>& requests, const std::shared_ptr<EventSink>& sink,
+                          const std::function<void(std::vector<uint64_t>)>& accepted) {
+  std::vector<uint64_t> ids;
+  try {
+    // No event is collected before all are there.
     const std::lock_guard lock(mutex_);
-    id = scheduler_.submit(request);
-    sinks_.emplace(id, std::pair(std::move(sink), slot));
+    for (const headrace::Request& request : requests) ids.push_back(scheduler_.submit(request));
+    for (size_t slot = 0; slot < ids.size(); ++slot) sinks_.emplace(ids[slot], std::pair(sink, slot));
     has_news_ = true;
+    accepted(ids);
+  } catch (const headrace::Error&) {
+    for (const uint64_t id : ids) cancel(id);  // nobody hears of these
+    throw;
   }
   wake_.notify_one();
-  return id;
 }
 
 void EngineThread::cancel(uint64_t request_id) {
@@ -59,7 +63,6 @@ void EngineThread::cancel_all() {
 EngineThread::Health EngineThread::health() const {
   const std::lock_guard lock(mutex_);
   Health health;
-  health.is_busy = !sinks_.empty();
   health.num_requests = sinks_.size();
   health.failure = failure_;
   if (last_step_ != Clock::time_point()) {

@@ -3,7 +3,6 @@
 
 #include <headrace/headrace.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -21,7 +20,7 @@ namespace server {
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  // slot: as given to submit. event is null where the engine itself failed: nothing follows.
+  // slot: of the request, as submit numbers them. event is null where the engine itself failed: nothing follows.
   virtual void on_event(size_t slot, const headrace::Event* event) = 0;
 };
 
@@ -35,16 +34,17 @@ class EngineThread {
   // Ends the thread; requests that still run have no further event.
   ~EngineThread();
 
-  // Thread rule: any thread. Throws headrace::Error as headrace_scheduler_submit fails.
-  uint64_t submit(const headrace::Request& request, std::shared_ptr<EventSink> sink, size_t slot);
+  // All of them or none; request i has slot i. accepted is told their numbers before any of their events is handed on. Throws
+  // headrace::Error as headrace_scheduler_submit fails. Thread rule: any thread.
+  void submit(const std::vector<headrace::Request>& requests, const std::shared_ptr<EventSink>& sink,
+              const std::function<void(std::vector<uint64_t>)>& accepted);
   // Of a request that may have ended.
   void cancel(uint64_t request_id);
   void cancel_all();
 
   struct Health {
-    bool is_busy = false;         // requests are queued or run
     double last_step_age_s = -1;  // since the last step began or, between steps, ended; -1 before the first
-    size_t num_requests = 0;      // without their terminal event
+    size_t num_requests = 0;      // queued or running
     std::string failure;          // of the last step, where it failed
   };
   Health health() const;

@@ -14,8 +14,7 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
   std::string method;
-  std::string path;   // percent-decoded, without the query
-  std::string query;  // as it came
+  std::string path;  // percent-decoded, without the query
   Headers headers;
   std::string body;
 

@@ -9,23 +9,15 @@ void Generation::start(EngineThread& engine, const Post& post, std::atomic<uint6
                        size_t num_samples, std::unique_ptr<AnswerFormat> format) {
   const auto generation =
       std::make_shared<Generation>(engine, num_vanished, exchange, requests.size(), num_samples, std::move(format));
-  std::vector<uint64_t> ids;
-  try {
-    for (size_t slot = 0; slot < requests.size(); ++slot)
-      ids.push_back(engine.submit(requests[slot], generation, slot));
-  } catch (const headrace::Error&) {
-    for (const uint64_t id : ids) engine.cancel(id);
-    // Events of the earlier ones may be on their way.
-    post([generation] { generation->is_over_ = true; });
-    throw;
-  }
-  post([generation, ids = std::move(ids), exchange = std::move(exchange)]() mutable {
-    generation->ids_ = std::move(ids);
-    exchange->on_gone([generation] {
-      ++generation->num_vanished_;
-      generation->cancel();
+  engine.submit(requests, generation, [&](std::vector<uint64_t> ids) {
+    post([generation, ids = std::move(ids), exchange]() mutable {
+      generation->ids_ = std::move(ids);
+      exchange->on_gone([generation] {
+        ++generation->num_vanished_;
+        generation->cancel();
+      });
+      if (!generation->is_over_) generation->format_->begin();
     });
-    generation->begin();
   });
 }
 
@@ -38,15 +30,8 @@ Generation::Generation(EngineThread& engine, std::atomic<uint64_t>& num_vanished
       format_(std::move(format)),
       num_open_(num_requests) {}
 
-void Generation::begin() {
-  if (has_begun_ || is_over_) return;
-  has_begun_ = true;
-  format_->begin();
-}
-
 void Generation::on_event(size_t slot, const headrace::Event* event) {
   if (is_over_) return;
-  begin();
   if (event == nullptr) return fail(ApiError(500, "the engine failed"));
   const size_t choice = slot * num_samples_ + event->index();
   switch (event->type()) {

@@ -52,7 +52,6 @@ class Generation : public EventSink, public std::enable_shared_from_this<Generat
   void on_event(size_t slot, const headrace::Event* event) override;
 
  private:
-  void begin();
   void on_finished(size_t slot, const headrace::Event& event);
   void fail(const ApiError& error);
   void cancel();
@@ -65,7 +64,7 @@ class Generation : public EventSink, public std::enable_shared_from_this<Generat
   std::vector<uint64_t> ids_;
   size_t num_open_;
   TokenUsage usage_;
-  bool has_begun_ = false, is_over_ = false;
+  bool is_over_ = false;
 };
 
 }  // namespace server

@@ -55,7 +55,6 @@ void Listener::accept() {
 
 void Listener::take(tcp::socket socket) {
   const bool is_full = connections_.size() >= limits_.max_connections;
-  if (is_full) ++num_turned_away_;
   if (connections_.size() >= limits_.max_connections + kMaxTurningAway) return;  // the socket closes
   const auto connection = std::make_shared<Connection>(std::move(socket), handler_, limits_,
                                                        [this](Connection* closed) { connections_.erase(closed); });

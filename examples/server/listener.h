@@ -24,7 +24,6 @@ class Listener {
   void start() { accept(); }
   uint16_t port() const;
   size_t num_connections() const { return connections_.size(); }
-  uint64_t num_turned_away() const { return num_turned_away_; }
   // Takes no more, and ends each connection with its answer in hand.
   void drain();
   void close_all();
@@ -38,7 +37,6 @@ class Listener {
   RequestHandler& handler_;
   const Limits& limits_;
   std::unordered_set<Connection*> connections_;  // each keeps itself alive while it is here
-  uint64_t num_turned_away_ = 0;
 };
 
 }  // namespace server

@@ -14,7 +14,7 @@ void health(const Context& context, const Router& router, const Call& call) {
   if (context.engine != nullptr) {
     const EngineThread::Health health = context.engine->health();
     const double limit = std::chrono::duration<double>(context.settings.limits.stall_timeout).count();
-    if (health.is_busy && health.last_step_age_s > limit) body["status"] = "stalled";
+    if (health.num_requests > 0 && health.last_step_age_s > limit) body["status"] = "stalled";
     if (!health.failure.empty()) body["status"] = "failing";
     if (router.is_draining()) body["status"] = "draining";
     status = body["status"] == "ok" ? 200 : 503;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <boost/asio/ip/address.hpp>
+
 #include "http_text.h"
 
 namespace server {
@@ -25,7 +27,9 @@ bool is_own(std::string_view origin, std::string_view host) {
 }  // namespace
 
 bool is_loopback(std::string_view host) {
-  return host.starts_with("127.") || host == "::1" || equals_ignoring_case(host, "localhost");
+  boost::system::error_code error;
+  const auto address = boost::asio::ip::make_address(std::string(host), error);
+  return error ? equals_ignoring_case(host, "localhost") : address.is_loopback();
 }
 
 Origins::Origins(std::vector<std::string> allowed, bool checks_host)

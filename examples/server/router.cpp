@@ -9,6 +9,12 @@
 namespace server {
 namespace {
 
+// More than clients send where nothing is asked for, or of a length that is not said.
+bool has_long_body(const HttpRequest& request) {
+  constexpr size_t kMostDigits = 4;
+  return request.header("Content-Length").size() > kMostDigits || !request.header("Transfer-Encoding").empty();
+}
+
 ErrorShape shape_of(const HttpRequest& request) {
   return request.path.starts_with("/v1/messages") ? ErrorShape::kAnthropic : ErrorShape::kOpenAi;
 }
@@ -89,6 +95,9 @@ std::optional<Reply> Router::admit(const HttpRequest& request) {
     }
   }
   if (is_draining_ && match.route->access != Access::kOpen) return refuse_with(503, "the server is shutting down");
+  if (match.route->schema.empty() && has_long_body(request)) {
+    return refuse_with(413, "a body is not looked at at " + request.path);
+  }
   if (!match.route->schema.empty() && !is_json(request.header("Content-Type"))) {
     return refuse_with(415, "Content-Type must be application/json");
   }

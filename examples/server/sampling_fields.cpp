@@ -112,7 +112,11 @@ headrace::Request make_request(const Call& call, const Context& context, const D
   }
   request.set_deadline(deadline);
   if (adapter) request.set_adapter(*adapter);
-  // Tenants never share cached prefixes: what one has asked cannot be seen in the times of another.
+  // Tenants never share cached prefixes: what one has asked cannot be seen in the times of another. Sessions have no salt of
+  // their own yet.
+  if (!call.caller.tenant.empty() && find_field(body, "session") != nullptr) {
+    throw ApiError(400, "a server with keys runs no requests on sessions", "session");
+  }
   if (!call.caller.tenant.empty()) request.set_tenant(call.caller.tenant).set_cache_salt(call.caller.tenant);
   return request;
 }

@@ -37,7 +37,6 @@ class ServedModel {
   headrace::KVCache& kv_cache();
   headrace::Embedder& embedder();
   bool generates() const { return scheduler_.has_value(); }
-  bool embeds() const { return embedder_.has_value(); }
 
   // Throws ApiError (404, "model") for what is neither the model's name nor an adapter's; nullopt for the model itself.
   std::optional<headrace::Adapter> find(const std::string& name) const;

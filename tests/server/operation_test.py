@@ -116,7 +116,8 @@ class Pages(ServerTest):
         self.assertEqual((got, answered["Access-Control-Allow-Headers"]), (204, "authorization,content-type"))
 
     def test_names_of_others_are_not_served(self):
-        for host, status in (("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("evil.example", 421)):
+        for host, status in (("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("evil.example", 421),
+                             ("127.evil.example", 421)):
             self.assertEqual(self.server.ask("GET", "/v1/models", headers={"Host": host})[0], status)
 
     def test_the_page(self):
