@@ -2,64 +2,31 @@
 // their contents, and refusals.
 #include <catch2/catch.hpp>
 
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <map>
 
 #include "engine/embedder.h"
 #include "engine/input_reader.h"
 #include "engine/model_executor.h"
+#include "engine/real_requests.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
 
 using namespace headrace;
 using namespace headrace::engine;
+using namespace headrace::engine::real;
 
 namespace {
 
-using ModelHandle = std::shared_ptr<const EngineModel>;
-
-const std::string kModels = std::string(HEADRACE_TEST_DATA) + "/goldens/models/";
 const std::vector<std::string> kNames = {"t5", "whisper"};
 
-bool have_data() {
-  if (std::ifstream(kModels + "t5/config.json").good()) return true;
-  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
-  return false;
-}
-
-ModelHandle load(const std::string& name, int32_t threads) {
-  EngineOptions options;
-  options.threads = threads;
-  ModelSource source;
-  source.path = kModels + name;
-  auto model = load_engine_model(std::move(source), options);
-  INFO(model.status().to_string());
-  REQUIRE(model.ok());
-  return model.take();
-}
-
-std::vector<int32_t> tokens(size_t size, uint64_t seed) {
-  std::vector<int32_t> out(size);
-  for (size_t i = 0; i < size; ++i) {
-    const uint64_t key[2] = {seed, i};
-    out[i] = 8 + static_cast<int32_t>(hash64(key, sizeof key) % 300);
-  }
-  return out;
-}
+bool have_data() { return have_model("t5"); }
 
 std::shared_ptr<const EncoderInput> make_input(const EngineModel& model, uint64_t seed) {
   InputReader& reader = *model.executor->inputs();
   const auto made = [&] {
-    if (!reader.encoder().audio) return make_token_input(reader, tokens(30 + seed % 7, seed));
+    if (!reader.encoder().audio) return make_token_input(reader, seeded_tokens(30 + seed % 7, seed));
     const int64_t mels = reader.encoder().audio->num_mels, frames = reader.encoder().audio->num_frames;
-    std::vector<float> features(static_cast<size_t>(mels * frames));
-    for (size_t i = 0; i < features.size(); ++i) {
-      const uint64_t key[2] = {seed, i};
-      features[i] = static_cast<float>(hash64(key, sizeof key) >> 40) * 0x1p-23f - 1.0f;
-    }
-    return make_feature_input(reader, features, mels, frames);
+    return make_feature_input(reader, seeded_floats(static_cast<size_t>(mels * frames), seed), mels, frames);
   }();
   INFO(made.status().to_string());
   REQUIRE(made.ok());
@@ -70,16 +37,13 @@ struct Output {
   std::map<uint32_t, std::vector<int32_t>> tokens;  // by sample
   std::vector<float> logprobs;
   int64_t cached_tokens = 0;
-  bool same(const Output& other) const {
-    return tokens == other.tokens && logprobs.size() == other.logprobs.size() &&
-           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(float)) == 0;
-  }
+  bool same(const Output& other) const { return tokens == other.tokens && equal_bits(logprobs, other.logprobs); }
 };
 
 RequestParams request_with(std::shared_ptr<const EncoderInput> input, size_t prompt_size = 37) {
   RequestParams params;
   params.encoder_input = std::move(input);
-  params.prompt = tokens(prompt_size, 1000);
+  params.prompt = seeded_tokens(prompt_size, 1000);
   params.max_tokens = 10;
   params.ignore_eos = true;
   params.num_logprobs = 5;
@@ -88,32 +52,14 @@ RequestParams request_with(std::shared_ptr<const EncoderInput> input, size_t pro
 
 std::vector<Output> run(Scheduler& scheduler, std::vector<RequestParams> requests) {
   std::map<uint64_t, Output> by_id;
-  for (RequestParams& request : requests) {
-    const auto id = scheduler.submit(std::move(request));
-    INFO(id.status().to_string());
-    REQUIRE(id.ok());
-    by_id[*id];
-  }
-  for (bool more = true; more;) {
-    const auto stepped = scheduler.step();
-    REQUIRE(stepped.ok());
-    more = *stepped;
-    while (auto event = scheduler.next_event()) {
-      INFO(event->status.to_string());
-      REQUIRE(event->type != EventType::kFailed);
-      Output& out = by_id[event->request_id];
-      auto& sample = out.tokens[event->index];
-      sample.insert(sample.end(), event->tokens.begin(), event->tokens.end());
-      for (const TopLogprobs& top : event->top_logprobs) {
-        out.logprobs.insert(out.logprobs.end(), top.logprobs.begin(), top.logprobs.end());
-      }
-      if (event->type == EventType::kFinished) out.cached_tokens = event->usage.cached_tokens;
-    }
-  }
-  REQUIRE(scheduler.check_invariants().ok());
-  std::vector<Output> outputs;
-  for (auto& [id, output] : by_id) outputs.push_back(std::move(output));
-  return outputs;
+  run_requests(scheduler, std::move(requests), [&](const Event& event) {
+    Output& out = by_id[event.request_id];
+    auto& sample = out.tokens[event.index];
+    sample.insert(sample.end(), event.tokens.begin(), event.tokens.end());
+    add_logprobs(out.logprobs, event);
+    if (event.type == EventType::kFinished) out.cached_tokens = event.usage.cached_tokens;
+  });
+  return values_of(std::move(by_id));
 }
 
 std::shared_ptr<Scheduler> make_scheduler(const ModelHandle& model, int32_t step_rows = 512, bool index = false,
@@ -122,10 +68,7 @@ std::shared_ptr<Scheduler> make_scheduler(const ModelHandle& model, int32_t step
   options.max_num_batched_tokens = step_rows;
   options.kv_prefix_index = index;
   options.kv_max_tokens = cache_tokens;
-  auto scheduler = Scheduler::create(model, nullptr, options);
-  INFO(scheduler.status().to_string());
-  REQUIRE(scheduler.ok());
-  return scheduler.take();
+  return scheduler_of(model, options);
 }
 
 }  // namespace
@@ -134,7 +77,7 @@ TEST_CASE("requests behind an encoder have the same bits however they are comput
   if (!have_data()) return;
   for (const std::string& name : kNames) {
     DYNAMIC_SECTION(name) {
-      const ModelHandle model = load(name, 1);
+      const ModelHandle model = load_golden(name, 1);
       const auto input = make_input(*model, 1), other = make_input(*model, 2);
       const Output alone = run(*make_scheduler(model), {request_with(input)})[0];
       const Output other_alone = run(*make_scheduler(model), {request_with(other, 21)})[0];
@@ -150,7 +93,7 @@ TEST_CASE("requests behind an encoder have the same bits however they are comput
         CHECK(outputs[2].same(other_alone));
       }
       for (const int32_t threads : {2, 3}) {
-        const ModelHandle again = load(name, threads);
+        const ModelHandle again = load_golden(name, threads);
         CHECK(run(*make_scheduler(again), {request_with(make_input(*again, 1))})[0].same(alone));
       }
     }
@@ -161,7 +104,7 @@ TEST_CASE("a preempted request behind an encoder computes the same again") {
   if (!have_data()) return;
   for (const std::string& name : kNames) {
     DYNAMIC_SECTION(name) {
-      const ModelHandle model = load(name, 2);
+      const ModelHandle model = load_golden(name, 2);
       const auto input = make_input(*model, 1), other = make_input(*model, 2);
       const Output alone = run(*make_scheduler(model), {request_with(input, 30)})[0];
       const Output other_alone = run(*make_scheduler(model), {request_with(other, 30)})[0];
@@ -179,7 +122,7 @@ TEST_CASE("a decoder's cached prefixes are found behind the same input alone") {
   if (!have_data()) return;
   for (const std::string& name : kNames) {
     DYNAMIC_SECTION(name) {
-      const ModelHandle model = load(name, 2);
+      const ModelHandle model = load_golden(name, 2);
       const auto scheduler = make_scheduler(model, 512, true);
       const Output cold = run(*scheduler, {request_with(make_input(*model, 1))})[0];
       CHECK(cold.cached_tokens == 0);
@@ -200,7 +143,7 @@ TEST_CASE("samples share what an encoder made, and it goes with the last of them
   if (!have_data()) return;
   for (const std::string& name : kNames) {
     DYNAMIC_SECTION(name) {
-      const ModelHandle model = load(name, 2);
+      const ModelHandle model = load_golden(name, 2);
       const auto input = make_input(*model, 1);
       const auto sampled = [&] {
         RequestParams params = request_with(input);
@@ -239,7 +182,7 @@ TEST_CASE("an empty prompt behind an encoder is the decoder's first token") {
   if (!have_data()) return;
   for (const std::string& name : kNames) {
     DYNAMIC_SECTION(name) {
-      const ModelHandle model = load(name, 2);
+      const ModelHandle model = load_golden(name, 2);
       RequestParams started = request_with(make_input(*model, 1)), empty = started;
       started.prompt = {model->executor->inputs()->encoder().start_token_id};
       empty.prompt.clear();
@@ -251,7 +194,7 @@ TEST_CASE("an empty prompt behind an encoder is the decoder's first token") {
 
 TEST_CASE("what does not go with an encoder is refused by name") {
   if (!have_data()) return;
-  const ModelHandle t5 = load("t5", 1), llama = load("llama", 1);
+  const ModelHandle t5 = load_golden("t5", 1), llama = load_golden("llama", 1);
   RequestParams without = request_with(nullptr);
   auto refused = make_scheduler(t5)->submit(without);
   CHECK(refused.status().code() == StatusCode::kInvalidArgument);
@@ -263,7 +206,7 @@ TEST_CASE("what does not go with an encoder is refused by name") {
   CHECK(Embedder::create(t5, EngineOptions()).status().code() == StatusCode::kUnsupported);
   CHECK(t5->executor->load_adapter("nowhere").status().code() == StatusCode::kUnsupported);
 
-  const ModelHandle whisper = load("whisper", 1);
+  const ModelHandle whisper = load_golden("whisper", 1);
   const std::vector<float> samples(100, 0.1f);
   // Its files do not say how features are made.
   CHECK(make_audio_input(*whisper->executor->inputs(), samples, 16000).status().code() == StatusCode::kNotFound);

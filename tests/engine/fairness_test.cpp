@@ -13,12 +13,6 @@ using namespace headrace::engine::toy;
 
 namespace {
 
-RequestParams of_tenant(const std::string& tenant, std::vector<int32_t> prompt, int64_t max_tokens) {
-  RequestParams params = request(std::move(prompt), max_tokens);
-  params.tenant = tenant;
-  return params;
-}
-
 // Cheap, so that long prompts are too.
 void last_token_logits(std::span<const int32_t> context, std::span<float> logits) {
   endless_logits(context.last(1), logits);

@@ -1,7 +1,6 @@
 // Grafts as requests meet them: adapters that belong to the model, and an encoder that text never runs.
 #include <catch2/catch.hpp>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -11,6 +10,7 @@
 #include "base/hash.h"
 #include "engine/image_reader.h"
 #include "engine/model_executor.h"
+#include "engine/real_requests.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
 #include "model/model.h"
@@ -18,15 +18,14 @@
 namespace fs = std::filesystem;
 using namespace headrace;
 using namespace headrace::engine;
+using namespace headrace::engine::real;
 using nlohmann::json;
 
 namespace {
 
-using ModelHandle = std::shared_ptr<const EngineModel>;
 using Tokens = std::vector<int32_t>;
 
 const std::string kLlama = std::string(HEADRACE_SOURCE_DIR) + "/tests/data/goldens/llama";
-const std::string kModels = std::string(HEADRACE_TEST_DATA) + "/goldens/models/";
 
 class Folder {
  public:
@@ -82,16 +81,13 @@ class Folder {
   fs::path path_;
 };
 
-ModelHandle load(const std::string& path, ProfileMode profile = ProfileMode::kOff) {
+ModelHandle load_at(const std::string& path, ProfileMode profile = ProfileMode::kOff) {
   EngineOptions options;
   options.threads = 2;
   options.profile = profile;
   ModelSource source;
   source.path = path;
-  auto model = load_engine_model(std::move(source), options);
-  INFO(model.status().to_string());
-  REQUIRE(model.ok());
-  return model.take();
+  return load_source(std::move(source), options);
 }
 
 std::shared_ptr<const Adapter> load_adapter(const ModelHandle& model, const std::string& folder) {
@@ -101,14 +97,7 @@ std::shared_ptr<const Adapter> load_adapter(const ModelHandle& model, const std:
   return adapter.take();
 }
 
-Tokens tokens_of(size_t size, uint64_t seed = 3) {
-  Tokens out(size);
-  for (size_t i = 0; i < size; ++i) {
-    const uint64_t key[2] = {seed, i};
-    out[i] = 8 + static_cast<int32_t>(hash64(key, sizeof key) % 80);
-  }
-  return out;
-}
+Tokens tokens_of(size_t size, uint64_t seed = 3) { return seeded_tokens(size, seed, 8, 80); }
 
 struct Output {
   Tokens tokens;
@@ -117,28 +106,15 @@ struct Output {
 };
 
 Output run(const ModelHandle& model, RequestParams params, std::shared_ptr<KvCache> cache = nullptr) {
-  auto scheduler = Scheduler::create(model, std::move(cache), EngineOptions());
-  REQUIRE(scheduler.ok());
+  const auto scheduler = scheduler_of(model, EngineOptions(), std::move(cache));
   params.max_tokens = 12;
   params.ignore_eos = true;
   params.num_logprobs = 5;
-  const auto id = (*scheduler)->submit(std::move(params));
-  INFO(id.status().to_string());
-  REQUIRE(id.ok());
   Output out;
-  for (bool more = true; more;) {
-    const auto stepped = (*scheduler)->step();
-    REQUIRE(stepped.ok());
-    more = *stepped;
-    while (auto event = (*scheduler)->next_event()) {
-      INFO(event->status.to_string());
-      REQUIRE(event->type != EventType::kFailed);
-      out.tokens.insert(out.tokens.end(), event->tokens.begin(), event->tokens.end());
-      for (const TopLogprobs& top : event->top_logprobs) {
-        out.logprobs.insert(out.logprobs.end(), top.logprobs.begin(), top.logprobs.end());
-      }
-    }
-  }
+  run_requests(*scheduler, {std::move(params)}, [&](const Event& event) {
+    out.tokens.insert(out.tokens.end(), event.tokens.begin(), event.tokens.end());
+    add_logprobs(out.logprobs, event);
+  });
   return out;
 }
 
@@ -160,8 +136,8 @@ uint64_t calls(const EngineModel& model) {
 TEST_CASE("adapters of a graft belong to all that it computes") {
   const Folder folder;
   const std::string a = folder.adapter("a", 1, 3), b = folder.adapter("b", 2, 5);
-  const ModelHandle base = load(kLlama), with_a = load(folder.graft(kLlama, {{"adapters", {"a"}}}));
-  const ModelHandle with_both = load(folder.graft(kLlama, {{"adapters", {"a", "b"}}}));
+  const ModelHandle base = load_at(kLlama), with_a = load_at(folder.graft(kLlama, {{"adapters", {"a"}}}));
+  const ModelHandle with_both = load_at(folder.graft(kLlama, {{"adapters", {"a", "b"}}}));
   const Tokens tokens = tokens_of(50);
   const Output plain = run(base, prompt(tokens));
   const Output adapted = run(base, prompt(tokens, load_adapter(base, a)));
@@ -206,9 +182,9 @@ TEST_CASE("an encoder in front of a decoder is run for images alone") {
     return;
   }
   const Folder folder;
-  const ModelHandle base = load(kModels + "qwen2", ProfileMode::kSums);
+  const ModelHandle base = load_at(kModels + "qwen2", ProfileMode::kSums);
   const json images = {{"from", kModels + "llava_clip"}, {"token", 6}};
-  const ModelHandle graft = load(folder.graft(kModels + "qwen2", {{"images", images}}), ProfileMode::kSums);
+  const ModelHandle graft = load_at(folder.graft(kModels + "qwen2", {{"images", images}}), ProfileMode::kSums);
   CHECK(run(graft, prompt(tokens_of(40))) == run(base, prompt(tokens_of(40))));
   const uint64_t of_text = calls(*base);
   CHECK(calls(*graft) == of_text);

@@ -2,41 +2,23 @@
 #include <catch2/catch.hpp>
 
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <map>
 
 #include "engine/image_reader.h"
 #include "engine/model_executor.h"
+#include "engine/real_requests.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
 
 using namespace headrace;
 using namespace headrace::engine;
+using namespace headrace::engine::real;
 
 namespace {
 
-using ModelHandle = std::shared_ptr<const EngineModel>;
-
-const std::string kModels = std::string(HEADRACE_TEST_DATA) + "/goldens/models/";
 const std::vector<std::string> kNames = {"llava_clip", "gemma3_vlm", "qwen2_5_vl", "qwen3_vl", "qwen3_5_vl"};
 
-bool have_data() {
-  if (std::ifstream(kModels + "llava_clip/config.json").good()) return true;
-  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
-  return false;
-}
-
-ModelHandle load(const std::string& name, int32_t threads) {
-  EngineOptions options;
-  options.threads = threads;
-  ModelSource source;
-  source.path = kModels + name;
-  auto model = load_engine_model(std::move(source), options);
-  INFO(model.status().to_string());
-  REQUIRE(model.ok());
-  return model.take();
-}
+bool have_data() { return have_model("llava_clip"); }
 
 // Pixel values that differ with the seed, of a size that the model takes.
 std::shared_ptr<const RequestImage> make_image(const EngineModel& model, uint64_t seed, int64_t height = 4,
@@ -47,24 +29,11 @@ std::shared_ptr<const RequestImage> make_image(const EngineModel& model, uint64_
     height = width = vision.image_size;
     values = static_cast<size_t>(vision.channels * height * width);
   }
-  std::vector<float> pixels(values);
-  for (size_t i = 0; i < pixels.size(); ++i) {
-    const uint64_t key[2] = {seed, i};
-    pixels[i] = static_cast<float>(hash64(key, sizeof key) >> 40) * 0x1p-23f - 1.0f;
-  }
+  const std::vector<float> pixels = seeded_floats(values, seed);
   auto image = make_request_image(*model.executor->images(), pixels, height, width);
   INFO(image.status().to_string());
   REQUIRE(image.ok());
   return image.take();
-}
-
-std::vector<int32_t> tokens_of(size_t size, uint64_t seed) {
-  std::vector<int32_t> out(size);
-  for (size_t i = 0; i < size; ++i) {
-    const uint64_t key[2] = {seed, i};
-    out[i] = 8 + static_cast<int32_t>(hash64(key, sizeof key) % 300);
-  }
-  return out;
 }
 
 struct Output {
@@ -72,10 +41,7 @@ struct Output {
   std::vector<float> logprobs;  // of the most likely tokens at each
   std::vector<float> scores;    // of the tokens
   int64_t prompt_tokens = 0, cached_tokens = 0;
-  bool same(const Output& other) const {
-    return tokens == other.tokens && logprobs.size() == other.logprobs.size() &&
-           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(float)) == 0;
-  }
+  bool same(const Output& other) const { return tokens == other.tokens && equal_bits(logprobs, other.logprobs); }
 };
 
 // Text around one token for each image.
@@ -83,7 +49,7 @@ RequestParams request_with(const EngineModel& model, std::vector<std::shared_ptr
                            size_t text_size = 21) {
   RequestParams params;
   for (size_t i = 0; i <= images.size(); ++i) {
-    const std::vector<int32_t> part = tokens_of(text_size, i);
+    const std::vector<int32_t> part = seeded_tokens(text_size, i);
     params.prompt.insert(params.prompt.end(), part.begin(), part.end());
     if (i < images.size()) params.prompt.push_back(model.executor->images()->vision().image_token_id);
   }
@@ -96,34 +62,16 @@ RequestParams request_with(const EngineModel& model, std::vector<std::shared_ptr
 
 std::vector<Output> run(Scheduler& scheduler, std::vector<RequestParams> requests) {
   std::map<uint64_t, Output> by_id;
-  for (RequestParams& request : requests) {
-    const auto id = scheduler.submit(std::move(request));
-    INFO(id.status().to_string());
-    REQUIRE(id.ok());
-    by_id[*id];
-  }
-  for (bool more = true; more;) {
-    const auto stepped = scheduler.step();
-    REQUIRE(stepped.ok());
-    more = *stepped;
-    while (auto event = scheduler.next_event()) {
-      INFO(event->status.to_string());
-      REQUIRE(event->type != EventType::kFailed);
-      Output& out = by_id[event->request_id];
-      out.tokens.insert(out.tokens.end(), event->tokens.begin(), event->tokens.end());
-      out.scores.insert(out.scores.end(), event->logprobs.begin(), event->logprobs.end());
-      for (const TopLogprobs& top : event->top_logprobs) {
-        out.logprobs.insert(out.logprobs.end(), top.logprobs.begin(), top.logprobs.end());
-      }
-      if (event->type != EventType::kFinished) continue;
-      out.prompt_tokens = event->usage.prompt_tokens;
-      out.cached_tokens = event->usage.cached_tokens;
-    }
-  }
-  REQUIRE(scheduler.check_invariants().ok());
-  std::vector<Output> out;
-  for (auto& [id, output] : by_id) out.push_back(std::move(output));
-  return out;
+  run_requests(scheduler, std::move(requests), [&](const Event& event) {
+    Output& out = by_id[event.request_id];
+    out.tokens.insert(out.tokens.end(), event.tokens.begin(), event.tokens.end());
+    out.scores.insert(out.scores.end(), event.logprobs.begin(), event.logprobs.end());
+    add_logprobs(out.logprobs, event);
+    if (event.type != EventType::kFinished) return;
+    out.prompt_tokens = event.usage.prompt_tokens;
+    out.cached_tokens = event.usage.cached_tokens;
+  });
+  return values_of(std::move(by_id));
 }
 
 std::shared_ptr<Scheduler> new_scheduler(const ModelHandle& model, int32_t rows = 512, int64_t cache_tokens = 0) {
@@ -131,10 +79,7 @@ std::shared_ptr<Scheduler> new_scheduler(const ModelHandle& model, int32_t rows 
   options.max_num_batched_tokens = rows;
   options.kv_max_tokens = cache_tokens;
   options.kv_snapshot_interval = 16;
-  auto scheduler = Scheduler::create(model, nullptr, options);
-  INFO(scheduler.status().to_string());
-  REQUIRE(scheduler.ok());
-  return scheduler.take();
+  return scheduler_of(model, options);
 }
 
 }  // namespace
@@ -143,7 +88,7 @@ TEST_CASE("a request with images has the same bits however it is computed") {
   if (!have_data()) return;
   for (const std::string& name : kNames) {
     DYNAMIC_SECTION(name) {
-      const ModelHandle model = load(name, 2);
+      const ModelHandle model = load_golden(name, 2);
       const auto image = make_image(*model, 1), second = make_image(*model, 2, 6, 2);
       const auto scheduler = new_scheduler(model);
       const Output alone = run(*scheduler, {request_with(*model, {image, second})})[0];
@@ -154,7 +99,7 @@ TEST_CASE("a request with images has the same bits however it is computed") {
       CHECK(warm.same(alone));
       CHECK(warm.cached_tokens >= 32);
       for (const int32_t threads : {1, 2}) {
-        const ModelHandle other = threads == 2 ? model : load(name, threads);
+        const ModelHandle other = threads == 2 ? model : load_golden(name, threads);
         for (const int32_t rows : {9, 512}) {
           INFO(threads << " threads, " << rows << " rows a step");
           auto fresh = new_scheduler(other, rows);
@@ -180,7 +125,7 @@ TEST_CASE("a request with images has the same bits however it is computed") {
 
 TEST_CASE("images of other contents share nothing behind their first row") {
   if (!have_data()) return;
-  const ModelHandle model = load("llava_clip", 2);
+  const ModelHandle model = load_golden("llava_clip", 2);
   const auto scheduler = new_scheduler(model);
   const auto image = make_image(*model, 1), other = make_image(*model, 2);
   const Output first = run(*scheduler, {request_with(*model, {image}, 40)})[0];
@@ -197,7 +142,7 @@ TEST_CASE("images of other contents share nothing behind their first row") {
 
 TEST_CASE("samples of a prompt with an image share it") {
   if (!have_data()) return;
-  const ModelHandle model = load("gemma3_vlm", 2);
+  const ModelHandle model = load_golden("gemma3_vlm", 2);
   RequestParams request = request_with(*model, {make_image(*model, 1)});
   const Output alone = run(*new_scheduler(model), {request})[0];
   request.n = 3;
@@ -212,7 +157,7 @@ TEST_CASE("sessions keep the images of their requests") {
   if (!have_data()) return;
   for (const std::string& name : kNames) {
     DYNAMIC_SECTION(name) {
-      const ModelHandle model = load(name, 2);
+      const ModelHandle model = load_golden(name, 2);
       const auto image = make_image(*model, 1), second = make_image(*model, 2, 6, 2);
       const auto scheduler = new_scheduler(model, 64);
       const auto new_session = [&] {
@@ -271,7 +216,7 @@ TEST_CASE("sessions keep the images of their requests") {
 
       // Its own forward passes, whole and in chunks.
       REQUIRE(session->rewind(size).ok());
-      const std::vector<int32_t> more = tokens_of(9, 77);
+      const std::vector<int32_t> more = seeded_tokens(9, 77);
       std::vector<float> logits(more.size() * static_cast<size_t>(model->executor->vocab_size())), again = logits;
       REQUIRE(session->evaluate(more, logits.data()).ok());
       REQUIRE(session->rewind(size).ok());
@@ -297,7 +242,7 @@ TEST_CASE("a prompt with images is scored, its rows as the image's token") {
   if (!have_data()) return;
   for (const std::string& name : kNames) {
     DYNAMIC_SECTION(name) {
-      const ModelHandle model = load(name, 2);
+      const ModelHandle model = load_golden(name, 2);
       const auto image = make_image(*model, 1);
       const auto vocab_size = static_cast<size_t>(model->executor->vocab_size());
       RequestParams params = request_with(*model, {image});
@@ -323,7 +268,7 @@ TEST_CASE("a prompt with images is scored, its rows as the image's token") {
       head.session = *session;
       run(*scheduler, {head});
       REQUIRE((*session)->rewind(static_cast<int64_t>(prompt_size) - 21).ok());
-      const std::vector<int32_t> tail = tokens_of(21, 1);
+      const std::vector<int32_t> tail = seeded_tokens(21, 1);
       std::vector<float> logits(tail.size() * vocab_size);
       REQUIRE((*session)->evaluate(tail, logits.data()).ok());
       for (size_t i = 1; i < tail.size(); ++i) {
@@ -340,7 +285,7 @@ TEST_CASE("a prompt with images is scored, its rows as the image's token") {
 
 TEST_CASE("what does not go together with images is refused by name") {
   if (!have_data()) return;
-  const ModelHandle model = load("llava_clip", 1);
+  const ModelHandle model = load_golden("llava_clip", 1);
   const auto scheduler = new_scheduler(model);
   const auto image = make_image(*model, 1);
   const auto refused = [&](RequestParams request, StatusCode code, const char* place) {
@@ -357,5 +302,5 @@ TEST_CASE("what does not go together with images is refused by name") {
   const auto bad = make_request_image(*model->executor->images(), pixels, 32, 32);
   REQUIRE_FALSE(bad.ok());
   CHECK(bad.status().place() == "image");
-  CHECK(load("llama", 1)->executor->images() == nullptr);
+  CHECK(load_golden("llama", 1)->executor->images() == nullptr);
 }

@@ -2,30 +2,29 @@
 // outgrows it; from there on its logits are, to the bit, those of a request whose prompt is all that there is by then.
 #include <catch2/catch.hpp>
 
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
-#include "base/hash.h"
 #include "engine/model_executor.h"
+#include "engine/real_requests.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
 
 using namespace headrace;
 using namespace headrace::engine;
+using namespace headrace::engine::real;
 
 namespace {
 
-using ModelHandle = std::shared_ptr<const EngineModel>;
 using Tokens = std::vector<int32_t>;
 
 constexpr int64_t kTrained = 64;
 
 // The shipped Llama under another rotation.
-ModelHandle load(const nlohmann::json& rope, int32_t threads = 2) {
+ModelHandle load_rotated(const nlohmann::json& rope, int32_t threads = 2) {
   const std::string folder = std::string(HEADRACE_SOURCE_DIR) + "/tests/data/goldens/llama/";
   std::stringstream text;
   text << std::ifstream(folder + "config.json").rdbuf();
@@ -39,30 +38,22 @@ ModelHandle load(const nlohmann::json& rope, int32_t threads = 2) {
   source.config_json = config.dump();
   EngineOptions options;
   options.threads = threads;
-  auto model = load_engine_model(std::move(source), options);
-  INFO(model.status().to_string());
-  REQUIRE(model.ok());
-  return model.take();
+  return load_source(std::move(source), options);
 }
 
-ModelHandle load_dynamic() { return load({{"rope_type", "dynamic"}, {"rope_theta", 10000.0}, {"factor", 2.0}}); }
+ModelHandle load_dynamic() {
+  return load_rotated({{"rope_type", "dynamic"}, {"rope_theta", 10000.0}, {"factor", 2.0}});
+}
 
 ModelHandle load_longrope() {
-  return load({{"rope_type", "longrope"},
-               {"rope_theta", 10000.0},
-               {"original_max_position_embeddings", kTrained},
-               {"short_factor", {1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35}},
-               {"long_factor", {1.0, 2.5, 4.0, 5.5, 7.0, 8.5, 10.0, 11.5}}});
+  return load_rotated({{"rope_type", "longrope"},
+                       {"rope_theta", 10000.0},
+                       {"original_max_position_embeddings", kTrained},
+                       {"short_factor", {1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35}},
+                       {"long_factor", {1.0, 2.5, 4.0, 5.5, 7.0, 8.5, 10.0, 11.5}}});
 }
 
-Tokens tokens_of(size_t size, uint64_t seed = 1) {
-  Tokens out(size);
-  for (size_t i = 0; i < size; ++i) {
-    const uint64_t key[2] = {seed, i};
-    out[i] = static_cast<int32_t>(hash64(key, sizeof key) % 96);
-  }
-  return out;
-}
+Tokens tokens_of(size_t size, uint64_t seed = 1) { return seeded_tokens(size, seed, 0, 96); }
 
 struct Output {
   Tokens tokens;
@@ -76,10 +67,7 @@ struct Output {
     out.logprobs.assign(logprobs.begin() + static_cast<ptrdiff_t>(5 * count), logprobs.end());
     return out;
   }
-  bool same(const Output& other) const {
-    return tokens == other.tokens && logprobs.size() == other.logprobs.size() &&
-           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(float)) == 0;
-  }
+  bool same(const Output& other) const { return tokens == other.tokens && equal_bits(logprobs, other.logprobs); }
 };
 
 RequestParams request(Tokens prompt, int64_t max_tokens) {
@@ -93,43 +81,21 @@ RequestParams request(Tokens prompt, int64_t max_tokens) {
 
 // One for each sample, in order of request and index.
 std::vector<Output> run(Scheduler& scheduler, std::vector<RequestParams> requests) {
-  for (RequestParams& params : requests) {
-    const auto id = scheduler.submit(std::move(params));
-    INFO(id.status().to_string());
-    REQUIRE(id.ok());
-  }
   std::map<std::pair<uint64_t, uint32_t>, Output> by_id;
-  for (bool more = true; more;) {
-    const auto stepped = scheduler.step();
-    REQUIRE(stepped.ok());
-    more = *stepped;
-    while (auto event = scheduler.next_event()) {
-      INFO(event->status.to_string());
-      REQUIRE(event->type != EventType::kFailed);
-      Output& out = by_id[{event->request_id, event->index}];
-      out.tokens.insert(out.tokens.end(), event->tokens.begin(), event->tokens.end());
-      for (const TopLogprobs& top : event->top_logprobs) {
-        out.logprobs.insert(out.logprobs.end(), top.logprobs.begin(), top.logprobs.end());
-      }
-      if (event->type == EventType::kFinished) out.cached_tokens = event->usage.cached_tokens;
-    }
-    const Status law = scheduler.check_invariants();
-    INFO(law.to_string());
-    REQUIRE(law.ok());
-  }
-  std::vector<Output> out;
-  for (auto& [id, output] : by_id) out.push_back(std::move(output));
-  return out;
+  run_requests(scheduler, std::move(requests), [&](const Event& event) {
+    Output& out = by_id[{event.request_id, event.index}];
+    out.tokens.insert(out.tokens.end(), event.tokens.begin(), event.tokens.end());
+    add_logprobs(out.logprobs, event);
+    if (event.type == EventType::kFinished) out.cached_tokens = event.usage.cached_tokens;
+  });
+  return values_of(std::move(by_id));
 }
 
 std::shared_ptr<Scheduler> new_scheduler(const ModelHandle& model, int64_t cache_tokens = 1024, int32_t rows = 512) {
   EngineOptions options;
   options.kv_max_tokens = cache_tokens;
   options.max_num_batched_tokens = rows;
-  auto scheduler = Scheduler::create(model, nullptr, options);
-  INFO(scheduler.status().to_string());
-  REQUIRE(scheduler.ok());
-  return scheduler.take();
+  return scheduler_of(model, options);
 }
 
 Output run_alone(const ModelHandle& model, Tokens prompt, int64_t max_tokens) {
@@ -172,7 +138,7 @@ TEST_CASE("from the token that outgrows its rotation a request is one with a lon
       const Output fresh =
           run_alone(model, joined(prompt, whole.tokens, crossing), static_cast<int64_t>(90 - crossing));
       CHECK(fresh.same(whole.from(crossing)));
-      // Until then the rotation is another, which goes on otherwise.
+      // So does what was computed from the crossing before on, or from the start: it crosses here itself.
       const Output early = run_alone(model, joined(prompt, whole.tokens, before), static_cast<int64_t>(90 - before));
       CHECK(early.same(whole.from(before)));
       before = crossing;

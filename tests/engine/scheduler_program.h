@@ -229,7 +229,7 @@ class SchedulerProgram {
     const Asked& asked = asked_.at(id);
     if (told.failed) return;
     require(told.reasons.size() == asked.n, "every sample ends");
-    const auto expected = greedy_tokens(asked.prompt, static_cast<size_t>(asked.max_tokens));
+    const auto expected = greedy(endless_logits, asked.prompt, static_cast<size_t>(asked.max_tokens));
     for (const auto& [index, reason] : told.reasons) {
       const auto found = told.tokens.find(index);
       const std::vector<int32_t> tokens = found == told.tokens.end() ? std::vector<int32_t>() : found->second;
@@ -242,17 +242,6 @@ class SchedulerProgram {
           static_cast<int64_t>(asked.prompt.size() + tokens.size()) >= context_limit(*model_, *cache_);
       require(tokens.size() == expected.size() || context_full, "an output ended early");
     }
-  }
-
-  static std::vector<int32_t> greedy_tokens(std::vector<int32_t> context, size_t count) {
-    std::vector<int32_t> out;
-    std::vector<float> row(kVocabSize);
-    while (out.size() < count) {
-      endless_logits(context, row);
-      out.push_back(static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
-      context.push_back(out.back());
-    }
-    return out;
   }
 
   schedule::SchedulerMetrics finish() {

@@ -7,16 +7,6 @@ using namespace headrace;
 using namespace headrace::engine;
 using namespace headrace::engine::toy;
 
-namespace {
-
-RequestParams of_tenant(const std::string& tenant, std::vector<int32_t> prompt, int64_t max_tokens) {
-  RequestParams params = request(std::move(prompt), max_tokens);
-  params.tenant = tenant;
-  return params;
-}
-
-}  // namespace
-
 TEST_CASE("metrics add up to what was asked and told") {
   Toy toy;
   auto scheduler = toy.scheduler();

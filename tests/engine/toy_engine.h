@@ -364,4 +364,10 @@ inline RequestParams request(std::vector<int32_t> prompt, int64_t max_tokens) {
   return params;
 }
 
+inline RequestParams of_tenant(const std::string& tenant, std::vector<int32_t> prompt, int64_t max_tokens) {
+  RequestParams params = request(std::move(prompt), max_tokens);
+  params.tenant = tenant;
+  return params;
+}
+
 }  // namespace headrace::engine::toy

@@ -1,6 +1,5 @@
 // DeepSeek-V4, whose attention sees rows that runs of tokens are compressed into, against transformers' float32 logits on
 // every backend of this machine, from HEADRACE_TEST_DATA.
-#include <functional>
 
 #include "golden/golden_checks.h"
 #include "model/families/family.h"
@@ -13,20 +12,7 @@ namespace {
 const std::string kData = HEADRACE_TEST_DATA;
 const std::string kFolder = kData + "/goldens/models/deepseek_v4";
 
-bool have_data() {
-  if (!kData.empty() && file_exists(kFolder + "/golden.json")) return true;
-  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
-  return false;
-}
-
-// Of the folder with a changed config.
-Result<ModelHeader> read_with(const std::function<void(nlohmann::json&)>& change) {
-  ModelSource source = source_with_config(kFolder, "config.json");
-  nlohmann::json config = nlohmann::json::parse(source.config_json);
-  change(config);
-  source.config_json = config.dump();
-  return ModelHeader::read(source);
-}
+bool have_data() { return have_golden(kFolder); }
 
 }  // namespace
 
@@ -127,7 +113,8 @@ TEST_CASE("keys of deepseek_v4 that no list names, or that say something else, a
   if (!have_data()) return;
   const auto check = [](const std::string& key, const nlohmann::json& value, StatusCode code,
                         const std::string& place) {
-    const auto header = read_with([&](nlohmann::json& config) { config[nlohmann::json::json_pointer(key)] = value; });
+    const auto header =
+        read_changed(kFolder, [&](nlohmann::json& config) { config[nlohmann::json::json_pointer(key)] = value; });
     INFO(key << " " << value.dump() << ": " << header.status().to_string());
     REQUIRE_FALSE(header.ok());
     CHECK(header.status().code() == code);

@@ -19,11 +19,7 @@ const std::vector<std::string> kNames = {"phi3",       "gemma2",   "olmo2",    "
                                          "starcoder2", "stablelm", "seed_oss", "arcee",   "hunyuan_v1_dense",
                                          "ministral3", "phi",      "gpt_neox", "gpt2",    "nemotron"};
 
-bool have_data() {
-  if (!kData.empty() && file_exists(kModels + "phi3/golden.json")) return true;
-  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
-  return false;
-}
+bool have_data() { return have_golden(kModels + "phi3"); }
 
 GgufMeta gguf_meta(const std::string& name) {
   return {{"general.architecture", name},          {name + ".context_length", 512u},

@@ -1,7 +1,5 @@
 // Models with an encoder in front of their decoder against transformers' float32 results, on every backend of this machine.
-#include <cstdio>
 #include <cstring>
-#include <functional>
 
 #include "golden/golden_checks.h"
 #include "media/log_mel.h"
@@ -17,11 +15,7 @@ const std::string kData = HEADRACE_TEST_DATA;
 const std::string kModels = kData + "/goldens/models/";
 const std::vector<std::string> kNames = {"t5", "whisper"};
 
-bool have_data() {
-  if (!kData.empty() && file_exists(kModels + "t5/golden.json")) return true;
-  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
-  return false;
-}
+bool have_data() { return have_golden(kModels + "t5"); }
 
 // The encoder's and the decoder's tokens, or features, of a case.
 struct Case {
@@ -111,14 +105,6 @@ struct Runner {
     return ids;
   }
 };
-
-Result<ModelHeader> read_with(const std::string& name, const std::function<void(nlohmann::json&)>& change) {
-  ModelSource source = source_with_config(kModels + name, "config.json");
-  nlohmann::json config = nlohmann::json::parse(source.config_json);
-  change(config);
-  source.config_json = config.dump();
-  return ModelHeader::read(source);
-}
 
 }  // namespace
 
@@ -251,13 +237,7 @@ TEST_CASE("buckets of distances are those of T5") {
 TEST_CASE("keys, values and tensors of encoder-decoder models that are not built are refused by name") {
   if (!have_data()) return;
   const auto refused = [](const std::string& name, StatusCode code, const std::string& place,
-                          const std::function<void(nlohmann::json&)>& change) {
-    const auto changed = read_with(name, change);
-    INFO(name << " " << place << ": " << changed.status().to_string());
-    REQUIRE_FALSE(changed.ok());
-    CHECK(changed.status().code() == code);
-    CHECK(changed.status().place().find(place) != std::string::npos);
-  };
+                          const ConfigChange& change) { check_change_refused(kModels + name, code, place, change); };
   const auto set = [](const char* key, const nlohmann::json& value) {
     return [key, value](nlohmann::json& config) { config[key] = value; };
   };

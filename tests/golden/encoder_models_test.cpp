@@ -14,11 +14,7 @@ const std::string kModels = kData + "/goldens/models/";
 const std::string kGguf = kData + "/goldens/gguf/";
 const std::vector<std::string> kNames = {"bert", "roberta_mlm", "nomic_bert", "modernbert"};
 
-bool have_data() {
-  if (!kData.empty() && file_exists(kModels + "bert/golden.json")) return true;
-  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
-  return false;
-}
+bool have_data() { return have_golden(kModels + "bert"); }
 
 // The rows of every sequence, one step; hidden [rows, hidden_size], and logits where the model has them.
 PromptResult run_sequences(ForwardPass& forward, const ModelSpec& spec,

@@ -15,11 +15,7 @@ const std::string kModels = kData + "/goldens/models/";
 
 const std::vector<std::string> kNames = {"gemma3n_text", "gemma4_text", "gemma4_moe_text"};
 
-bool have_data() {
-  if (!kData.empty() && file_exists(kModels + "gemma4_text/golden.json")) return true;
-  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
-  return false;
-}
+bool have_data() { return have_golden(kModels + "gemma4_text"); }
 
 // The source of a folder whose config has one text replaced by another.
 ModelSource changed(const std::string& name, const std::string& from, const std::string& to) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cmath>
+#include <cstdio>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -231,6 +233,33 @@ inline ModelSource source_with_config(const std::string& folder, const std::stri
   source.sources.push_back(bytes.take());
   source.config_json = read_file(folder + "/" + config);
   return source;
+}
+
+// Whether HEADRACE_TEST_DATA has the golden folder; says so where not.
+inline bool have_golden(const std::string& folder) {
+  if (file_exists(folder + "/golden.json")) return true;
+  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
+  return false;
+}
+
+// The folder's model under its config changed.
+using ConfigChange = std::function<void(nlohmann::json&)>;
+
+inline Result<ModelHeader> read_changed(const std::string& folder, const ConfigChange& change) {
+  ModelSource source = source_with_config(folder, "config.json");
+  nlohmann::json config = nlohmann::json::parse(source.config_json);
+  change(config);
+  source.config_json = config.dump();
+  return ModelHeader::read(source);
+}
+
+inline void check_change_refused(const std::string& folder, StatusCode code, const std::string& place,
+                                 const ConfigChange& change) {
+  const auto changed = read_changed(folder, change);
+  INFO(folder << " " << place << ": " << changed.status().to_string());
+  REQUIRE_FALSE(changed.ok());
+  CHECK(changed.status().code() == code);
+  CHECK(changed.status().place().find(place) != std::string::npos);
 }
 
 inline ModelSource source_at(std::string path) {

@@ -12,11 +12,7 @@ namespace {
 const std::string kModels = std::string(HEADRACE_TEST_DATA) + "/goldens/models/";
 const std::string kLlava = kModels + "llava_clip";
 
-bool have_data() {
-  if (file_exists(kLlava + "/golden.json")) return true;
-  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
-  return false;
-}
+bool have_data() { return have_golden(kLlava); }
 
 // LLaVA's decoder as a model of its own, "decoder", and its other tensors, by their names.
 Tensors take_apart(const Workshop& workshop) {

@@ -15,11 +15,7 @@ const std::vector<std::string> kNames = {"mixtral",    "qwen3_moe",   "qwen2_moe
                                          "hy_v3",      "deepseek_v2", "deepseek_v3",  "glm4_moe_lite", "glm4_moe",
                                          "minimax_m2", "llama4_text", "mimo_v2_flash"};
 
-bool have_data() {
-  if (!kData.empty() && file_exists(kModels + "mixtral/golden.json")) return true;
-  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
-  return false;
-}
+bool have_data() { return have_golden(kModels + "mixtral"); }
 
 // What a case shows at most, for people.
 void report(const std::string& name, const ModelSource& source, const Golden& golden) {

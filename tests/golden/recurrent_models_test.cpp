@@ -1,6 +1,4 @@
 // Models with recurrent layers: transformers' logits, and one arithmetic for any cut, with states that go on.
-#include <cstdio>
-#include <functional>
 
 #include "golden/golden_checks.h"
 
@@ -18,11 +16,7 @@ const std::vector<std::string> kNames = {
     "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "olmo_hybrid", "granitemoehybrid",
     "nemotron_h",   "kimi_linear",      "minimax"};
 
-bool have_data() {
-  if (!kData.empty() && file_exists(kModels + "lfm2/golden.json")) return true;
-  std::puts("SKIPPED: the larger golden models are not there");
-  return false;
-}
+bool have_data() { return have_golden(kModels + "lfm2"); }
 
 }  // namespace
 
@@ -95,30 +89,16 @@ TEST_CASE("a key that no list of a recurrent family names is refused by name") {
 
 namespace {
 
-// Of a folder whose config is changed.
-Result<ModelHeader> read_with(const std::string& name, const std::function<void(nlohmann::json&)>& change) {
-  ModelSource source = source_with_config(kModels + name, "config.json");
-  nlohmann::json config = nlohmann::json::parse(source.config_json);
-  change(config);
-  source.config_json = config.dump();
-  return ModelHeader::read(source);
-}
-
-void check_same_spec(const std::string& name, const std::function<void(nlohmann::json&)>& change) {
+void check_same_spec(const std::string& name, const ConfigChange& change) {
   INFO(name);
-  const auto changed = read_with(name, change);
+  const auto changed = read_changed(kModels + name, change);
   INFO(changed.status().to_string());
   REQUIRE(changed.ok());
   CHECK(changed->spec == read_header(source_at(kModels + name)).spec);
 }
 
-void check_refused(const std::string& name, StatusCode code, const std::string& place,
-                   const std::function<void(nlohmann::json&)>& change) {
-  const auto changed = read_with(name, change);
-  INFO(name << ": " << changed.status().to_string());
-  REQUIRE_FALSE(changed.ok());
-  CHECK(changed.status().code() == code);
-  CHECK(changed.status().place().find(place) != std::string::npos);
+void check_refused(const std::string& name, StatusCode code, const std::string& place, const ConfigChange& change) {
+  check_change_refused(kModels + name, code, place, change);
 }
 
 }  // namespace
@@ -154,11 +134,11 @@ TEST_CASE("recurrent models in the style of their makers") {
 
 TEST_CASE("attention of hybrids that say so does not rotate") {
   if (!have_data()) return;
-  const auto granite =
-      read_with("granitemoehybrid", [](nlohmann::json& config) { config["position_embedding_type"] = "nope"; });
+  const auto granite = read_changed(kModels + "granitemoehybrid",
+                                    [](nlohmann::json& config) { config["position_embedding_type"] = "nope"; });
   REQUIRE(granite.ok());
   CHECK(std::get<GqaAttention>(granite->spec.layers[1].attention).rope == RopeSpec());
-  const auto olmo = read_with("olmo_hybrid", [](nlohmann::json& config) {
+  const auto olmo = read_changed(kModels + "olmo_hybrid", [](nlohmann::json& config) {
     config["rope_parameters"] = {{"rope_theta", nullptr}};
   });
   REQUIRE(olmo.ok());
@@ -196,7 +176,7 @@ TEST_CASE("tensors that do not fit a hybrid's layers are named") {
   if (!have_data()) return;
   for (const char* name : {"granitemoehybrid", "kimi_linear", "qwen3_5_moe_text"}) {
     INFO(name);
-    const auto changed = read_with(name, [](nlohmann::json& config) { config.erase("layer_types"); });
+    const auto changed = read_changed(kModels + name, [](nlohmann::json& config) { config.erase("layer_types"); });
     REQUIRE_FALSE(changed.ok());
     INFO(changed.status().to_string());
     CHECK(changed.status().place().find("model.layers.") != std::string::npos);

@@ -13,11 +13,7 @@ const std::string kModels = kData + "/goldens/models/";
 
 const std::vector<std::string> kNames = {"deepseek_v32", "glm_moe_dsa"};
 
-bool have_data() {
-  if (!kData.empty() && file_exists(kModels + "deepseek_v32/golden.json")) return true;
-  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
-  return false;
-}
+bool have_data() { return have_golden(kModels + "deepseek_v32"); }
 
 // The status of a folder whose config has one text replaced by another.
 Status read_changed(const std::string& name, const std::string& from, const std::string& to) {

@@ -1,5 +1,4 @@
 // Models that read images: transformers' image features, logits and greedy tokens, one arithmetic for any cut, and text alone.
-#include <functional>
 
 #include "golden/golden_checks.h"
 #include "golden/image_case.h"
@@ -13,19 +12,7 @@ const std::string kData = HEADRACE_TEST_DATA;
 const std::string kModels = kData + "/goldens/models/";
 const std::vector<std::string> kNames = {"llava_clip", "gemma3_vlm", "qwen2_5_vl", "qwen3_vl", "qwen3_5_vl"};
 
-bool have_data() {
-  if (!kData.empty() && file_exists(kModels + "llava_clip/golden.json")) return true;
-  std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
-  return false;
-}
-
-Result<ModelHeader> read_with(const std::string& name, const std::function<void(nlohmann::json&)>& change) {
-  ModelSource source = source_with_config(kModels + name, "config.json");
-  nlohmann::json config = nlohmann::json::parse(source.config_json);
-  change(config);
-  source.config_json = config.dump();
-  return ModelHeader::read(source);
-}
+bool have_data() { return have_golden(kModels + "llava_clip"); }
 
 }  // namespace
 
@@ -137,8 +124,8 @@ TEST_CASE("a key that no list of a family with images names is refused by name")
   for (const std::string& name : kNames) {
     for (const char* part : {"", "text_config", "vision_config"}) {
       INFO(name << " " << part);
-      const auto header =
-          read_with(name, [&](nlohmann::json& config) { (*part == 0 ? config : config[part])["attention_twist"] = 2; });
+      const auto header = read_changed(
+          kModels + name, [&](nlohmann::json& config) { (*part == 0 ? config : config[part])["attention_twist"] = 2; });
       REQUIRE_FALSE(header.ok());
       CHECK(header.status().code() == StatusCode::kUnsupported);
       const std::string place = (*part == 0 ? "" : "/") + std::string(part) + "/attention_twist";
@@ -151,9 +138,9 @@ TEST_CASE("a key that no list of a family with images names is refused by name")
 // The makers' files and those that newer transformers writes say the same in other words.
 TEST_CASE("models that read images in the style of their makers") {
   if (!have_data()) return;
-  const auto check = [](const std::string& name, const std::function<void(nlohmann::json&)>& change) {
+  const auto check = [](const std::string& name, const ConfigChange& change) {
     INFO(name);
-    const auto changed = read_with(name, change);
+    const auto changed = read_changed(kModels + name, change);
     INFO(changed.status().to_string());
     REQUIRE(changed.ok());
     const ModelHeader header = read_header(source_at(kModels + name));
@@ -208,13 +195,7 @@ TEST_CASE("models that read images in the style of their makers") {
 TEST_CASE("values of models with images that are not built, or contradict each other, are refused by name") {
   if (!have_data()) return;
   const auto refused = [](const std::string& name, StatusCode code, const std::string& place,
-                          const std::function<void(nlohmann::json&)>& change) {
-    const auto changed = read_with(name, change);
-    INFO(name << " " << place << ": " << changed.status().to_string());
-    REQUIRE_FALSE(changed.ok());
-    CHECK(changed.status().code() == code);
-    CHECK(changed.status().place().find(place) != std::string::npos);
-  };
+                          const ConfigChange& change) { check_change_refused(kModels + name, code, place, change); };
   const auto set = [](const char* pointer, const nlohmann::json& value) {
     return [pointer, value](nlohmann::json& config) { config[nlohmann::json::json_pointer(pointer)] = value; };
   };
