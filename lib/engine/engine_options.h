@@ -59,6 +59,7 @@ struct EngineOptions {
   int32_t max_queue = 1024;
   ScheduleMode schedule_mode = ScheduleMode::kBalanced;
   int32_t max_gap_percent = 0;  // 0: what the mode says
+  int32_t max_tenant_gap_percent = 0;  // 0: what the mode says
   int32_t max_gap_ms = 0;       // 0: the percentage counts
   int32_t min_prompt_rows = 0;  // 0: what the mode says
   int32_t output_weight = 2;    // an output token's service, in prompt tokens

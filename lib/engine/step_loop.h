@@ -59,7 +59,7 @@ class StepLoop {
   void reap();
   // step_loop_plan.cpp
   void plan();
-  void limit_gap(schedule::StepBudget& budget) const;
+  double prompt_limit_ns(bool behind, double alone_ns) const;
   void plan_prompts(std::vector<Sample*>& prompts, schedule::StepBudget& budget);
   bool may_begin(const schedule::Tenant& tenant) const;
   bool within_limit(const schedule::Tenant& tenant, int64_t more) const;

@@ -56,46 +56,57 @@ void StepLoop::plan() {
       grant_rows(*sample, budget);
     }
   }
-  if (!entries_.empty()) limit_gap(budget);
   plan_prompts(prompts, budget);
   std::erase_if(entries_, [](const Entry& entry) { return entry.sample->sequence.state != SequenceState::kRunning; });
 }
 
-// Decoding sequences wait for this step's prompts: those may add so much.
-void StepLoop::limit_gap(StepBudget& budget) const {
-  const double alone = cost_.predict_ns(budget.work());
-  double limit = std::numeric_limits<double>::infinity();
-  if (policy_.max_gap_ns > 0.0) {
-    limit = policy_.max_gap_ns - alone;
-  } else if (policy_.max_gap_ratio > 0.0) {
-    limit = (policy_.max_gap_ratio - 1.0) * alone;
-  }
-  budget.limit_prompts(limit, policy_.min_prompt_rows);
+// What prompts may add to a step, for which decoding sequences wait that alone would take alone_ns. behind: the prompts' tenant
+// runs fewer sequences than its part, so it is the others' decoding that it waits for.
+double StepLoop::prompt_limit_ns(bool behind, double alone_ns) const {
+  if (policy_.max_gap_ns > 0.0) return policy_.max_gap_ns - alone_ns;
+  const double ratio = behind ? policy_.max_tenant_gap_ratio : policy_.max_gap_ratio;
+  return ratio > 0.0 ? (ratio - 1.0) * alone_ns : std::numeric_limits<double>::infinity();
 }
 
-// Prompts that run and requests that wait, each time the next of the tenant that received the least.
+// Prompts that run and requests that wait, each time the next of the tenant that received the least, of those behind first: what
+// others receive by decoding is cheap for their tokens, not for the time of a step.
 void StepLoop::plan_prompts(std::vector<Sample*>& prompts, StepBudget& budget) {
   // Whoever gave its blocks up a moment ago would take them back from who needs them. Where all places are taken nobody is looked
   // at: that reads whole prompts.
   const auto has_place = [&] { return running_slots() < limits_.max_num_seqs; };
   bool admitting = !short_of_room_ && has_place();
   std::vector<const Tenant*> passed;  // whose waiting requests all have a reason to wait on
-  while (!budget.full()) {
+  const bool decodes = !entries_.empty();
+  const double alone_ns = cost_.predict_ns(budget.work());
+  const double slots_per_weight = fair_.per_weight(running_slots());
+  const auto behind = [&](const Tenant& tenant) {
+    return static_cast<double>(tenant.num_running + 1) <= tenant.limits.weight * slots_per_weight;
+  };
+  const auto limit_prompts = [&](const Tenant& tenant) {
+    if (decodes) budget.limit_prompts(prompt_limit_ns(behind(tenant), alone_ns), policy_.min_prompt_rows);
+  };
+  while (budget.rows_left() > 0) {
     const Tenant* turn = nullptr;
     Sample* prompt = nullptr;
     for (const auto& tenant : fair_.active()) {
-      if (turn != nullptr && !fair_.before(*tenant, *turn)) continue;
+      if (turn != nullptr) {
+        const bool tenant_behind = behind(*tenant), turn_behind = behind(*turn);
+        if (tenant_behind != turn_behind ? turn_behind : !fair_.before(*tenant, *turn)) continue;
+      }
       const auto running = std::find_if(prompts.begin(), prompts.end(),
                                         [&](const Sample* sample) { return sample->request.tenant == tenant; });
       const bool waits =
           admitting && may_begin(*tenant) && std::find(passed.begin(), passed.end(), tenant.get()) == passed.end();
       if (running == prompts.end() && !waits) continue;
+      limit_prompts(*tenant);
+      if (budget.full()) continue;
       turn = tenant.get();
       const bool goes_on =
           running != prompts.end() && (!waits || (*running)->sequence.order < (*queue_.line(turn)->begin())->order);
       prompt = goes_on ? *running : nullptr;
     }
     if (turn == nullptr) return;
+    limit_prompts(*turn);
     if (prompt != nullptr) {
       std::erase(prompts, prompt);
       if (prompt->sequence.state == SequenceState::kRunning) grant_rows(*prompt, budget);

@@ -42,6 +42,12 @@ bool FairShare::before(const Tenant& a, const Tenant& b) const {
 
 void FairShare::begin_turn(Tenant& tenant) { last_start_ = tenant.virtual_service = start_of(tenant); }
 
+double FairShare::per_weight(int64_t slots) const {
+  double sum = 0.0;
+  for (const auto& tenant : active_) sum += tenant->idle() ? 0.0 : tenant->limits.weight;
+  return sum > 0.0 ? static_cast<double>(slots) / sum : 0.0;
+}
+
 int64_t FairShare::share(const Tenant& tenant, int64_t max_num_seqs) const {
   double sum = 0.0;
   for (const auto& other : active_) {

@@ -39,6 +39,8 @@ class FairShare {
   static bool allowed(const Tenant& tenant) { return tenant.limits.tokens_per_second <= 0.0 || tenant.allowance > 0.0; }
   // The tenant's part by weight of max_num_seqs sequences among active tenants, rounded down, at least 1.
   int64_t share(const Tenant& tenant, int64_t max_num_seqs) const;
+  // Slots over the weights of all active tenants together.
+  double per_weight(int64_t slots) const;
   bool above_share(const Tenant& tenant, int64_t max_num_seqs) const {
     return tenant.num_running > share(tenant, max_num_seqs);
   }

@@ -8,7 +8,9 @@ namespace headrace::schedule {
 struct SchedulePolicy {
   // Prompts may make a step so many times as long as its decoding sequences alone; 0: as long as its rows take.
   double max_gap_ratio = 2.0;
-  double max_gap_ns = 0.0;        // a step with decoding sequences takes no longer, instead of the ratio; 0: the ratio
+  // The same while prompts of a tenant go that runs fewer sequences than its part: it waits for the others' decoding too.
+  double max_tenant_gap_ratio = 3.0;
+  double max_gap_ns = 0.0;        // a step with decoding sequences takes no longer, instead of the ratios; 0: those
   int64_t min_prompt_rows = 8;    // a step's, however long they take
   double output_weight = 2.0;     // an output token's service, in prompt tokens
   int64_t aging_us = 10'000'000;  // waiting that is worth a priority; 0: none is
