@@ -241,12 +241,17 @@ constexpr Option kOptions[] = {
     {{"scheduler.max_gap_percent", "integer", "0", "0..1000000",
       "The same bound in percent, 100 or more; 0 is what the mode says."},
      set_integer<&EngineOptions::max_gap_percent, 0, 1000000>},
+    {{"scheduler.max_burst_gap_percent", "integer", "0", "0..1000000",
+      "Where several prompts are there, and all sequences are of one tenant, each adds 100 percent up to this bound; 0 "
+      "is "
+      "1000 in balanced mode, and no growth in the others or with max_gap_percent."},
+     set_integer<&EngineOptions::max_burst_gap_percent, 0, 1000000>},
     {{"scheduler.max_tenant_gap_percent", "integer", "0", "0..1000000",
       "The same bound while a prompt goes whose tenant runs fewer sequences than its part of them; 0 adds twice what "
       "max_gap_percent or the mode adds: 200 or 300 percent, or no bound."},
      set_integer<&EngineOptions::max_tenant_gap_percent, 0, 1000000>},
     {{"scheduler.max_gap_ms", "integer", "0", "0..86400000",
-      "The same bound in milliseconds, instead of both percentages; 0 is none."},
+      "The same bound in milliseconds, instead of the percentages; 0 is none."},
      set_integer<&EngineOptions::max_gap_ms, 0, 86400000>},
     {{"scheduler.min_prompt_rows", "integer", "0", "0..65536",
       "Rows of prompts in a step whatever they cost, so that prompts end; 0 is what the mode says: 4, 8 or 64."},

@@ -38,19 +38,23 @@ schedule::SchedulePolicy schedule_policy(const EngineOptions& options) {
   schedule::SchedulePolicy policy;
   switch (options.schedule_mode) {
     case ScheduleMode::kLatency:
-      policy.max_gap_ratio = 1.5;
+      policy.max_gap_ratio = policy.max_burst_gap_ratio = 1.5;
       policy.min_prompt_rows = 4;
       break;
     case ScheduleMode::kBalanced:
       policy.max_gap_ratio = 2.0;
+      policy.max_burst_gap_ratio = 10.0;
       policy.min_prompt_rows = 8;
       break;
     case ScheduleMode::kThroughput:
-      policy.max_gap_ratio = policy.max_tenant_gap_ratio = 0.0;
+      policy.max_gap_ratio = policy.max_burst_gap_ratio = policy.max_tenant_gap_ratio = 0.0;
       policy.min_prompt_rows = 64;
       break;
   }
-  if (options.max_gap_percent > 0) policy.max_gap_ratio = options.max_gap_percent / 100.0;
+  if (options.max_gap_percent > 0) {
+    policy.max_gap_ratio = policy.max_burst_gap_ratio = options.max_gap_percent / 100.0;
+  }
+  if (options.max_burst_gap_percent > 0) policy.max_burst_gap_ratio = options.max_burst_gap_percent / 100.0;
   if (policy.max_gap_ratio > 0.0) policy.max_tenant_gap_ratio = 1.0 + 2.0 * (policy.max_gap_ratio - 1.0);
   if (options.max_tenant_gap_percent > 0) policy.max_tenant_gap_ratio = options.max_tenant_gap_percent / 100.0;
   if (options.min_prompt_rows > 0) policy.min_prompt_rows = options.min_prompt_rows;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <list>
 #include <map>
 #include <memory>
@@ -55,11 +56,21 @@ class StepLoop {
     size_t first_logits = 0;  // index of its first row of logits
     bool decoding = false;
   };
+  // What prompts may add to a step, for which decoding sequences wait.
+  struct PromptTime {
+    double ns = std::numeric_limits<double>::infinity();
+    double behind_ns = std::numeric_limits<double>::infinity();  // those of a tenant that is behind
+    double slots_per_weight = 0.0;                               // of the sequences that run
+    // Whether the tenant runs fewer sequences than its part of those that run: it waits for the others' decoding.
+    bool behind(const schedule::Tenant& tenant) const {
+      return static_cast<double>(tenant.num_running + 1) <= tenant.limits.weight * slots_per_weight;
+    }
+  };
 
   void reap();
   // step_loop_plan.cpp
   void plan();
-  double prompt_limit_ns(bool behind, double alone_ns) const;
+  PromptTime prompt_time(const std::vector<Sample*>& prompts, const schedule::StepBudget& budget) const;
   void plan_prompts(std::vector<Sample*>& prompts, schedule::StepBudget& budget);
   bool may_begin(const schedule::Tenant& tenant) const;
   bool within_limit(const schedule::Tenant& tenant, int64_t more) const;

@@ -60,12 +60,27 @@ void StepLoop::plan() {
   std::erase_if(entries_, [](const Entry& entry) { return entry.sample->sequence.state != SequenceState::kRunning; });
 }
 
-// What prompts may add to a step, for which decoding sequences wait that alone would take alone_ns. behind: the prompts' tenant
-// runs fewer sequences than its part, so it is the others' decoding that it waits for.
-double StepLoop::prompt_limit_ns(bool behind, double alone_ns) const {
-  if (policy_.max_gap_ns > 0.0) return policy_.max_gap_ns - alone_ns;
-  const double ratio = behind ? policy_.max_tenant_gap_ratio : policy_.max_gap_ratio;
-  return ratio > 0.0 ? (ratio - 1.0) * alone_ns : std::numeric_limits<double>::infinity();
+// Decoding sequences wait for a step's prompts.
+StepLoop::PromptTime StepLoop::prompt_time(const std::vector<Sample*>& prompts, const StepBudget& budget) const {
+  PromptTime time;
+  time.slots_per_weight = fair_.per_weight(running_slots());
+  if (entries_.empty()) return time;
+  const double alone_ns = cost_.predict_ns(budget.work());
+  if (policy_.max_gap_ns > 0.0) {
+    time.ns = time.behind_ns = policy_.max_gap_ns - alone_ns;
+    return time;
+  }
+  if (policy_.max_gap_ratio <= 0.0) return time;
+  double ratio = policy_.max_gap_ratio;
+  if (fair_.active().size() == 1) {
+    const int64_t places = std::max<int64_t>(limits_.max_num_seqs - running_slots(), 0);
+    const auto waiting = static_cast<int64_t>(prompts.size()) + std::min(places, static_cast<int64_t>(queue_.size()));
+    const double burst = 1.0 + static_cast<double>(waiting);
+    ratio = std::max(ratio, std::min(burst, policy_.max_burst_gap_ratio));
+  }
+  time.ns = (ratio - 1.0) * alone_ns;
+  time.behind_ns = (std::max(ratio, policy_.max_tenant_gap_ratio) - 1.0) * alone_ns;
+  return time;
 }
 
 // Prompts that run and requests that wait, each time the next of the tenant that received the least, of those behind first: what
@@ -76,21 +91,16 @@ void StepLoop::plan_prompts(std::vector<Sample*>& prompts, StepBudget& budget) {
   const auto has_place = [&] { return running_slots() < limits_.max_num_seqs; };
   bool admitting = !short_of_room_ && has_place();
   std::vector<const Tenant*> passed;  // whose waiting requests all have a reason to wait on
-  const bool decodes = !entries_.empty();
-  const double alone_ns = cost_.predict_ns(budget.work());
-  const double slots_per_weight = fair_.per_weight(running_slots());
-  const auto behind = [&](const Tenant& tenant) {
-    return static_cast<double>(tenant.num_running + 1) <= tenant.limits.weight * slots_per_weight;
-  };
+  const PromptTime time = prompt_time(prompts, budget);
   const auto limit_prompts = [&](const Tenant& tenant) {
-    if (decodes) budget.limit_prompts(prompt_limit_ns(behind(tenant), alone_ns), policy_.min_prompt_rows);
+    budget.limit_prompts(time.behind(tenant) ? time.behind_ns : time.ns, policy_.min_prompt_rows);
   };
   while (budget.rows_left() > 0) {
     const Tenant* turn = nullptr;
     Sample* prompt = nullptr;
     for (const auto& tenant : fair_.active()) {
       if (turn != nullptr) {
-        const bool tenant_behind = behind(*tenant), turn_behind = behind(*turn);
+        const bool tenant_behind = time.behind(*tenant), turn_behind = time.behind(*turn);
         if (tenant_behind != turn_behind ? turn_behind : !fair_.before(*tenant, *turn)) continue;
       }
       const auto running = std::find_if(prompts.begin(), prompts.end(),

@@ -127,6 +127,42 @@ TEST_CASE("modes and limits of the gap bound it as they say, and change no outpu
   for (const auto& output : outputs) CHECK(output == greedy(endless_logits, prompt_of(1200, 2), 20));
 }
 
+TEST_CASE("several prompts of one tenant get more of a step, and one of a tenant behind") {
+  // The longest of the first steps with prompts in it, in times of the decoding sequences alone.
+  const auto longest = [](int num_decoders, int num_prompts, const std::string& tenant, auto change) {
+    Toy toy(last_token_logits);
+    toy.executor->cost = machine(30e6, 1e6, 0.0);
+    toy.options.kv_max_tokens = 100000;
+    toy.options.schedule_mode = ScheduleMode::kBalanced;
+    change(toy.options);
+    auto scheduler = toy.scheduler();
+    for (int i = 0; i < num_decoders; ++i) {
+      submit(*scheduler, of_tenant("own", prompt_of(40, static_cast<uint64_t>(i)), 0));
+    }
+    for (int i = 0; i < 20; ++i) step(*scheduler);
+    const int64_t alone = toy.executor->ns_of_runs.back();
+    toy.executor->ns_of_runs.clear();
+    for (int i = 0; i < num_prompts; ++i) {
+      submit(*scheduler, of_tenant(tenant, prompt_of(2000, 100 + static_cast<uint64_t>(i)), 1));
+    }
+    for (int i = 0; i < 4; ++i) step(*scheduler);
+    return static_cast<double>(quantile(toy.executor->ns_of_runs, 1.0)) / static_cast<double>(alone);
+  };
+  const auto as_is = [](EngineOptions&) {};
+  CHECK(longest(4, 1, "own", as_is) == Approx(2.0).margin(0.1));
+  CHECK(longest(4, 3, "own", as_is) == Approx(4.0).margin(0.2));
+  CHECK(longest(4, 50, "own", as_is) == Approx(10.0).margin(0.5));
+  CHECK(longest(4, 12, "own", [](EngineOptions& o) { o.schedule_mode = ScheduleMode::kLatency; }) ==
+        Approx(1.5).margin(0.1));
+  CHECK(longest(4, 12, "own", [](EngineOptions& o) { o.max_gap_percent = 200; }) == Approx(2.0).margin(0.1));
+  CHECK(longest(4, 12, "own", [](EngineOptions& o) { o.max_burst_gap_percent = 300; }) == Approx(3.0).margin(0.1));
+  // Another tenant's burst does not stretch the steps of those that decode, but for the prompt that puts it on a par.
+  CHECK(longest(4, 1, "other", as_is) == Approx(3.0).margin(0.2));
+  CHECK(longest(4, 12, "other", as_is) <= 3.2);
+  CHECK(longest(1, 12, "other", as_is) == Approx(2.0).margin(0.1));
+  CHECK(longest(4, 1, "other", [](EngineOptions& o) { o.max_tenant_gap_percent = 250; }) == Approx(2.5).margin(0.1));
+}
+
 TEST_CASE("a tenant with one request at a time beside one with 200 waits at most twice as long as alone, and a step") {
   struct Shape {
     size_t prompt, other_prompt;
