@@ -11,6 +11,8 @@ namespace {
 struct Parameters {
   headrace::Sampling sampling;
   int64_t min_tokens = 0, max_tokens = 0;
+  std::vector<int32_t> hidden_layers;
+  std::pair<int64_t, int64_t> hidden_range{0, INT64_MAX};
 };
 
 // Throws py::cast_error for what is no str.
@@ -101,6 +103,10 @@ void set_parameter(headrace::Request& request, Parameters& parameters, const std
     parameters.min_tokens = value.cast<int64_t>();
   else if (name == "max_tokens")
     parameters.max_tokens = value.cast<int64_t>();
+  else if (name == "hidden_states")
+    parameters.hidden_layers = value.cast<std::vector<int32_t>>();
+  else if (name == "hidden_range")
+    parameters.hidden_range = value.cast<std::pair<int64_t, int64_t>>();
   else if (name == "ignore_eos")
     request.set_ignore_eos(value.cast<bool>());
   else if (name == "deadline_ms")
@@ -148,6 +154,7 @@ void set_parameters(headrace::Request& request, const py::kwargs& arguments) {
     }
   }
   request.set_sampling(parameters.sampling).set_length(parameters.min_tokens, parameters.max_tokens);
+  request.set_hidden_states(parameters.hidden_layers, parameters.hidden_range.first, parameters.hidden_range.second);
 }
 
 // str: plain text; list of int: tokens; list of dict: messages for the chat template; Prompt: a rendered one; None: the
@@ -172,8 +179,20 @@ void set_prompt(headrace::Request& request, const py::object& prompt) {
   }
 }
 
+// Rows [layers, rows, hidden_size] of kHidden, read where the event has them; the array keeps it alive.
+py::array hidden_array(headrace::Event event) {
+  auto kept = std::make_unique<headrace::Event>(std::move(event));
+  const headrace_hidden_states rows = kept->hidden_states();
+  const py::capsule owner(kept.release(), [](void* held) { delete static_cast<headrace::Event*>(held); });
+  py::array_t<float> out({static_cast<py::ssize_t>(rows.num_layers), static_cast<py::ssize_t>(rows.num_rows),
+                          static_cast<py::ssize_t>(rows.hidden_size)},
+                         rows.values, owner);
+  out.attr("setflags")(py::arg("write") = false);
+  return out;
+}
+
 py::dict event_dict(const headrace::Event& event) {
-  static const char* const kNames[] = {"", "tokens", "prompt", "finished", "failed"};
+  static const char* const kNames[] = {"", "tokens", "prompt", "finished", "failed", "hidden"};
   py::dict out;
   out["type"] = kNames[static_cast<int>(event.type())];
   out["request_id"] = event.request_id();
@@ -437,6 +456,12 @@ py::object generate(PythonScheduler& self, const py::object& prompt, const py::k
       }
       if (!event) break;
       if (event->type() == headrace::EventType::kFailed) throw event->error();
+      if (event->type() == headrace::EventType::kHidden) {
+        py::object& output = outputs.at(event->index());
+        if (output.attr("hidden_states").is_none()) output.attr("hidden_states") = py::list();
+        output.attr("hidden_states").attr("append")(hidden_array(std::move(*event)));
+        continue;
+      }
       const py::dict fields = event_dict(*event);
       if (event->type() == headrace::EventType::kPrompt) {
         for (py::object& output : outputs) {
@@ -480,7 +505,10 @@ void register_generation(py::module_& module) {
       "None "
       "with session=. Parameters: temperature, top_k, top_p, min_p, typical_p, repetition_penalty, frequency_penalty, "
       "presence_penalty, n, seed, logprobs, prompt_logprobs, logit_bias, stop, stop_token_ids, min_tokens, max_tokens, "
-      "ignore_eos, deadline_ms, priority, tenant, cache_salt, adapter, session, images (each uint8 [height, width, 3], "
+      "ignore_eos, hidden_states (layers, numbered as in transformers: float32 arrays [layers, rows, hidden_size] come "
+      "in "
+      "order, without a copy), hidden_range ((begin, end): positions of the prompt, and of the output behind it), "
+      "deadline_ms, priority, tenant, cache_salt, adapter, session, images (each uint8 [height, width, 3], "
       "or "
       "float32 pixel "
       "values: [channels, height, width], or (patches, (rows, columns)) where the model takes patches; the prompt has "
@@ -514,7 +542,14 @@ void register_generation(py::module_& module) {
             }
             if (!event) return py::none();
             if (event->type() == headrace::EventType::kFailed) throw event->error();
-            return event_dict(*event);
+            py::dict fields = event_dict(*event);
+            if (event->type() == headrace::EventType::kHidden) {
+              const headrace_hidden_states rows = event->hidden_states();
+              fields["layers"] = std::vector<int32_t>(rows.layers, rows.layers + rows.num_layers);
+              fields["first_position"] = rows.first_position;
+              fields["hidden_states"] = hidden_array(std::move(*event));
+            }
+            return fields;
           },
           py::arg("request_id"), "The request's next event as a dict, or None; a failed request raises.")
       .def(

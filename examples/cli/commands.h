@@ -14,6 +14,7 @@ void add_inspect(CLI::App& app);
 void add_logits(CLI::App& app);
 void add_embed(CLI::App& app);
 void add_eval(CLI::App& app);
+void add_export_hidden(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_tune(CLI::App& app);
 void add_conformance(CLI::App& app);

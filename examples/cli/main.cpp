@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
   cli::add_logits(app);
   cli::add_embed(app);
   cli::add_eval(app);
+  cli::add_export_hidden(app);
   cli::add_bench(app);
   cli::add_tune(app);
   cli::add_conformance(app);

@@ -635,6 +635,12 @@ class Request {
   Request& set_priority(int32_t priority) {
     return call([&](headrace_error** error) { return headrace_request_set_priority(get(), priority, error); });
   }
+  // Of the rows of positions [begin, end), behind a session's tokens, to come in events of kHidden.
+  Request& set_hidden_states(const std::vector<int32_t>& layers, int64_t begin = 0, int64_t end = INT64_MAX) {
+    return call([&](headrace_error** error) {
+      return headrace_request_set_hidden_states(get(), layers.data(), layers.size(), begin, end, error);
+    });
+  }
   Request& set_tenant(std::string_view tenant) {
     return call([&](headrace_error** error) {
       return headrace_request_set_tenant(get(), tenant.data(), tenant.size(), error);
@@ -661,6 +667,7 @@ enum class EventType : int32_t {
   kPrompt = HEADRACE_EVENT_PROMPT,
   kFinished = HEADRACE_EVENT_FINISHED,
   kFailed = HEADRACE_EVENT_FAILED,
+  kHidden = HEADRACE_EVENT_HIDDEN,
 };
 
 class Event {
@@ -708,6 +715,13 @@ class Event {
     headrace_usage_init(&usage);
     detail::call([&](headrace_error** error) { return headrace_event_get_usage(get(), &usage, error); });
     return usage;
+  }
+  // Of kHidden; values and layers live as long as the event.
+  headrace_hidden_states hidden_states() const {
+    headrace_hidden_states rows;
+    headrace_hidden_states_init(&rows);
+    detail::call([&](headrace_error** error) { return headrace_event_get_hidden_states(get(), &rows, error); });
+    return rows;
   }
   const headrace_event* get() const { return handle_.get(); }
 

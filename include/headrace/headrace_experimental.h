@@ -173,6 +173,38 @@ HEADRACE_API headrace_status headrace_scheduler_get_tenant_latency(const headrac
                                                                    const char* tenant, size_t tenant_size, int32_t kind,
                                                                    headrace_latency* latency, headrace_error** error);
 
+/* ---- Hidden states ------------------------------------------------------------------------------------------------ */
+
+/* [object] The request gives out hidden states, in events of HEADRACE_EVENT_HIDDEN: of `layers` (rows as transformers numbers them:
+ * 0 is what enters the first layer, i what enters layer i, and the number of layers what the head reads, behind the final
+ * norm), for positions [begin, end) counted from the request's own prompt on (a session's earlier tokens are not among them);
+ * what is generated follows the prompt, and the last token of all is never computed. end: INT64_MAX is all there are. Where the
+ * cache holds the prefix of such rows they are computed anew. No layers: none, the default.
+ * HEADRACE_INVALID_ARGUMENT for a number that names no layer or one twice; HEADRACE_UNSUPPORTED for models whose rows are
+ * several streams between the layers. */
+HEADRACE_API headrace_status headrace_request_set_hidden_states(headrace_request* request, const int32_t* layers,
+                                                                size_t num_layers, int64_t begin, int64_t end,
+                                                                headrace_error** error);
+
+#define HEADRACE_EVENT_HIDDEN 5 /* hidden states of a sample's next rows; prompt rows come with index 0 */
+
+typedef struct headrace_hidden_states {
+  uint32_t struct_size;
+  uint32_t num_layers;
+  const float*
+      values; /* [num_layers, num_rows, hidden_size], in the order of the layers asked for; borrowed from the event */
+  const int32_t* layers;  /* [num_layers]; borrowed from the event */
+  int64_t first_position; /* of the rows in the sample's sequence, a session's tokens included */
+  int64_t num_rows;
+  int64_t hidden_size;
+} headrace_hidden_states;
+
+HEADRACE_API void headrace_hidden_states_init(headrace_hidden_states* hidden_states);
+/* Of HEADRACE_EVENT_HIDDEN; HEADRACE_FAILED_PRECONDITION for other events. */
+HEADRACE_API headrace_status headrace_event_get_hidden_states(const headrace_event* event,
+                                                              headrace_hidden_states* hidden_states,
+                                                              headrace_error** error);
+
 /* ---- Events of one request ---------------------------------------------------------------------------------------- */
 
 /* [any] As headrace_event_next, of that request alone; events of others stay. A request whose events nobody takes waits at
@@ -182,8 +214,8 @@ HEADRACE_API headrace_status headrace_event_next_of(headrace_scheduler* schedule
 
 /* Why no more of the prompt than usage.cached_tokens was found in the cache, of HEADRACE_EVENT_FINISHED; "" where all was that can
  * be (the last token is computed always): "short" (less than a block is left), "unseen" (no prompt had these tokens here, with this
- * salt and adapter), "evicted" (one had, and its block gave way), "no_snapshot" (no state was kept there), "prompt_logprobs" (they
- * need the rows), "index_off" (the option "kv.prefix_index"), "not_scheduled". Static. */
+ * salt and adapter), "evicted" (one had, and its block gave way), "no_snapshot" (no state was kept there), "prompt_logprobs" and
+ * "hidden_states" (they need the rows), "index_off" (the option "kv.prefix_index"), "not_scheduled". Static. */
 HEADRACE_API const char* headrace_event_get_reuse_miss(const headrace_event* event);
 
 #ifdef __cplusplus

@@ -65,6 +65,15 @@ HEADRACE_FIELD(headrace_usage, first_token_ns, 40);
 HEADRACE_FIELD(headrace_usage, total_ns, 48);
 static_assert(sizeof(headrace_usage) == 56);
 
+HEADRACE_FIELD(headrace_hidden_states, struct_size, 0);
+HEADRACE_FIELD(headrace_hidden_states, num_layers, 4);
+HEADRACE_FIELD(headrace_hidden_states, values, 8);
+HEADRACE_FIELD(headrace_hidden_states, layers, 16);
+HEADRACE_FIELD(headrace_hidden_states, first_position, 24);
+HEADRACE_FIELD(headrace_hidden_states, num_rows, 32);
+HEADRACE_FIELD(headrace_hidden_states, hidden_size, 40);
+static_assert(sizeof(headrace_hidden_states) == 48);
+
 HEADRACE_FIELD(headrace_tenant_limits, struct_size, 0);
 HEADRACE_FIELD(headrace_tenant_limits, reserved, 4);
 HEADRACE_FIELD(headrace_tenant_limits, weight, 8);

@@ -9,6 +9,7 @@ using namespace headrace::capi;
 namespace {
 
 constexpr size_t kUsageSize1 = offsetof(headrace_usage, total_ns) + sizeof(int64_t);
+constexpr size_t kHiddenStatesSize1 = offsetof(headrace_hidden_states, hidden_size) + sizeof(int64_t);
 
 }  // namespace
 
@@ -97,6 +98,29 @@ const char* headrace_event_get_finish_reason(const headrace_event* event) {
 const char* headrace_event_get_reuse_miss(const headrace_event* event) {
   const bool finished = event != nullptr && event->event->type == engine::EventType::kFinished;
   return engine::reuse_miss_name(finished ? event->event->usage.reuse_miss : engine::ReuseMiss::kNone);
+}
+
+void headrace_hidden_states_init(headrace_hidden_states* hidden_states) {
+  if (hidden_states == nullptr) return;
+  *hidden_states = headrace_hidden_states{};
+  hidden_states->struct_size = sizeof *hidden_states;
+}
+
+headrace_status headrace_event_get_hidden_states(const headrace_event* event, headrace_hidden_states* hidden_states,
+                                                 headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (event == nullptr) return null_argument("event");
+    if (!event->event->hidden) return failed_precondition("event", "carries no hidden states");
+    const engine::HiddenStates& rows = *event->event->hidden;
+    headrace_hidden_states values = {};
+    values.num_layers = static_cast<uint32_t>(rows.layers.size());
+    values.values = rows.values.data();
+    values.layers = rows.layers.data();
+    values.first_position = rows.first_position;
+    values.num_rows = rows.num_rows;
+    values.hidden_size = rows.hidden_size;
+    return write_struct("hidden_states", values, hidden_states, kHiddenStatesSize1);
+  });
 }
 
 headrace_status headrace_event_get_status(const headrace_event* event) {

@@ -331,6 +331,22 @@ headrace_status headrace_request_set_adapter(headrace_request* request, const he
   });
 }
 
+headrace_status headrace_request_set_hidden_states(headrace_request* request, const int32_t* layers, size_t num_layers,
+                                                   int64_t begin, int64_t end, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    if (layers == nullptr && num_layers != 0) return null_argument("layers");
+    engine::HiddenStatesParams asked{{layers, layers + num_layers}, begin, end};
+    if (num_layers > 0) {
+      HEADRACE_RETURN_IF_ERROR(request->loaded->engine->executor->check_hidden_layers(asked.layers));
+      if (begin < 0) return invalid_argument("begin", "{} is negative", begin);
+      if (end <= begin) return invalid_argument("end", "{} is not behind begin, {}", end, begin);
+    }
+    request->params.hidden_states = std::move(asked);
+    return Status();
+  });
+}
+
 headrace_status headrace_request_set_tenant(headrace_request* request, const char* tenant, size_t tenant_size,
                                             headrace_error** error) {
   return guarded(error, [&]() -> Status {

@@ -21,6 +21,7 @@ const char* reuse_miss_name(ReuseMiss miss) {
     case ReuseMiss::kEvicted: return "evicted";
     case ReuseMiss::kNoSnapshot: return "no_snapshot";
     case ReuseMiss::kPromptLogprobs: return "prompt_logprobs";
+    case ReuseMiss::kHiddenStates: return "hidden_states";
     case ReuseMiss::kIndexOff: return "index_off";
     case ReuseMiss::kNotScheduled: return "not_scheduled";
   }

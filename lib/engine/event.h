@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ enum class EventType : int32_t {
   kPrompt = 2,    // prompt logprobs, once, before the first tokens
   kFinished = 3,  // a sample ended; carries no text or tokens
   kFailed = 4,    // the whole request failed
+  kHidden = 5,    // hidden states of the next rows of a sample that were asked for
 };
 
 enum class FinishReason : int32_t { kNone = 0, kStop, kLength, kCancelled, kDeadline };
@@ -29,11 +31,12 @@ enum class ReuseMiss : int32_t {
   kEvicted,         // one had, and its block gave way
   kNoSnapshot,      // no recurrent state was kept there
   kPromptLogprobs,  // the rows are needed
+  kHiddenStates,    // likewise
   kIndexOff,
   kNotScheduled,
 };
 
-// "", "short", "unseen", "evicted", "no_snapshot", "prompt_logprobs", "index_off", "not_scheduled".
+// "", "short", "unseen", "evicted", "no_snapshot", "prompt_logprobs", "hidden_states", "index_off", "not_scheduled".
 const char* reuse_miss_name(ReuseMiss miss);
 
 struct Usage {
@@ -52,6 +55,14 @@ struct TopLogprobs {
   std::vector<float> logprobs;
 };
 
+// Of rows that follow each other in one sample.
+struct HiddenStates {
+  std::vector<int32_t> layers;  // as asked for
+  int64_t first_position = 0;   // in the sample's sequence, a session's tokens included
+  int64_t num_rows = 0, hidden_size = 0;
+  std::vector<float> values;  // [layers, num_rows, hidden_size]
+};
+
 // Over the kTokens events of one sample: `text` concatenates to its whole output, cut before a stop string; `tokens` are
 // all ids drawn, those of a stop string and the end token included (they come with the last such event).
 struct Event {
@@ -64,8 +75,9 @@ struct Event {
   std::vector<float> logprobs;            // one per token, or empty where none were asked for
   std::vector<TopLogprobs> top_logprobs;  // one per token, or empty where no alternatives were asked for
   FinishReason finish_reason = FinishReason::kNone;
-  Status status;  // of kFailed
-  Usage usage;    // of kFinished
+  Status status;                               // of kFailed
+  Usage usage;                                 // of kFinished
+  std::shared_ptr<const HiddenStates> hidden;  // of kHidden
 };
 
 }  // namespace headrace::engine

@@ -58,6 +58,10 @@ Result<std::shared_ptr<const Adapter>> StepExecutor::load_adapter(const std::str
   return unsupported("adapter", "the model takes none");
 }
 
+Status StepExecutor::check_hidden_layers(std::span<const int32_t>) const {
+  return unsupported("hidden_states", "the model gives none");
+}
+
 Result<std::string> StepExecutor::tune(const TuneRequest&, const std::function<bool(double)>&) {
   return unsupported("", "the executor has nothing to tune");
 }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,13 +55,16 @@ class StepExecutor {
   // The rotation of a prompt of `length` tokens, and up to how many a sequence keeps it (model/rope_length.h).
   virtual int64_t rope_length(int64_t /*length*/) const { return 0; }
   virtual int64_t longest_of_rope_length(int64_t /*rope_length*/) const { return std::numeric_limits<int64_t>::max(); }
+  // Of a row's hidden states, and whether those of such layers can be had (model/hidden_tap.h).
+  virtual int32_t hidden_size() const { return 0; }
+  virtual Status check_hidden_layers(std::span<const int32_t> layers) const;
   // Of the backend: "cpu/avx2" and its threads.
   virtual std::string_view backend_name() const { return "none"; }
   virtual int num_threads() const { return 1; }
   // Where forward passes and steps are recorded, or null.
   virtual OpProfile* profile() const { return nullptr; }
   // Runs the batch: writes keys and values to the batch's slots and logits [logits_rows, vocab_size] float32 (null when
-  // no row is wanted). Row t depends on its own sequence alone. After a failure the slots hold anything.
+  // no row is wanted), and what its hidden_taps ask for. Row t depends on its own sequence alone. After a failure the slots hold anything.
   virtual Status run(const Batch& batch, KvCache& kv_cache, float* logits) = 0;
   // The same for the rows behind the last layer, hidden [logits_rows, hidden_size], and what the model's head makes of
   // such rows, or of what they are pooled to: out [num_rows, head_width()].

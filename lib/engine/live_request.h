@@ -81,6 +81,10 @@ struct LiveRequest {
   std::optional<EncoderMemory> memory;
 
   bool wants_prompt_scores() const { return params.num_prompt_logprobs >= 0; }
+  // Of the positions whose hidden states are wanted.
+  int64_t hidden_end() const {
+    return params.hidden_states.end > INT64_MAX - first_own ? INT64_MAX : first_own + params.hidden_states.end;
+  }
   int64_t since_submit_ns() const {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - submitted).count();
   }

@@ -54,6 +54,10 @@ class ModelExecutor : public StepExecutor, public ImageReader, public InputReade
   int64_t longest_of_rope_length(int64_t rope_length) const override {
     return headrace::longest_of_rope_length(model_->spec(), rope_length);
   }
+  int32_t hidden_size() const override { return model_->spec().hidden_size; }
+  Status check_hidden_layers(std::span<const int32_t> layers) const override {
+    return headrace::check_hidden_layers(model_->spec(), layers);
+  }
   std::string_view backend_name() const override { return backend_->name(); }
   int num_threads() const override { return backend_->num_threads(); }
   OpProfile* profile() const override { return backend_->profile(); }

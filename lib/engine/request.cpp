@@ -50,6 +50,9 @@ Status RequestParams::validate(int32_t vocab_size) const {
     return invalid_argument("min_tokens", "{} is more than max_tokens {}", min_tokens, max_tokens);
   }
   HEADRACE_RETURN_IF_ERROR(schedule::check_tenant_name(tenant));
+  if (hidden_states.begin < 0 || (!hidden_states.layers.empty() && hidden_states.begin >= hidden_states.end)) {
+    return invalid_argument("hidden_states", "[{}, {}) holds no position", hidden_states.begin, hidden_states.end);
+  }
   if (deadline_ms < 0) return invalid_argument("deadline_ms", "{} is negative", deadline_ms);
   return Status();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,13 @@ struct RequestImage;
 
 inline constexpr uint32_t kMaxSamples = 128;
 
+// Rows whose hidden states a request gives out, in kHidden events. They are computed anew where the cache has their prefix.
+struct HiddenStatesParams {
+  std::vector<int32_t> layers;                        // as HiddenTap::layers, none twice; empty: nothing is given
+  int64_t begin = 0;                                  // positions [begin, end) of the request's own prompt, and of the
+  int64_t end = std::numeric_limits<int64_t>::max();  // output behind it; the last token drawn is never computed
+};
+
 // Copied by submit. Names of fields are the places of errors.
 struct RequestParams {
   std::vector<int32_t> prompt;  // follows the session's tokens where there is a session
@@ -33,6 +41,7 @@ struct RequestParams {
   uint32_t n = 1;             // samples of the prompt
   int32_t num_logprobs = -1;  // -1: none; 0: the sampled token's; k: and the k most likely
   int32_t num_prompt_logprobs = -1;  // the same for `prompt` (a session's earlier tokens are not scored)
+  HiddenStatesParams hidden_states;
   std::vector<std::string> stop_strings;
   std::vector<int32_t> stop_tokens;
   int64_t min_tokens = 0;  // no end or stop token is drawn, and no stop string ends the text, before so many

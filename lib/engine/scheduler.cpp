@@ -314,6 +314,10 @@ Result<uint64_t> Scheduler::Impl::submit(RequestParams params) {
 
 Result<uint64_t> Scheduler::Impl::submit_checked(RequestParams params) {
   HEADRACE_RETURN_IF_ERROR(params.validate(model_->executor->vocab_size()));
+  if (!params.hidden_states.layers.empty()) {
+    const Status status = model_->executor->check_hidden_layers(params.hidden_states.layers);
+    if (!status.ok()) return status.within("hidden_states");
+  }
   if (params.n > limits_.max_num_seqs) {
     return invalid_argument("n", "{} samples exceed scheduler.max_num_seqs, {}", params.n, limits_.max_num_seqs);
   }

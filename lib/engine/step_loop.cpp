@@ -38,6 +38,9 @@ std::unique_ptr<Sample> StepLoop::make_sample(LiveRequest& request, uint32_t ind
   sample->sequence.tenant = request.tenant.get();
   sample->sequence.token_ids = request.prompt;
   sample->sequence.prompt_size = static_cast<int64_t>(request.prompt.size());
+  if (!request.params.hidden_states.layers.empty()) {
+    sample->sequence.first_hidden_row = request.first_own + request.params.hidden_states.begin;
+  }
   if (request.sampler.params().repetition_penalty != 1.0f) {
     for (const int32_t id : request.prompt) {
       ++sample->history.prompt_counts[shown_token(id)];
@@ -165,6 +168,7 @@ void StepLoop::build_batch() {
     schedule::Sequence& sequence = entry.sample->sequence;
     const int64_t end = entry.start + entry.grant.num_rows;
     entry.first_logits = batch_.logits_rows.size();
+    tap_hidden(entry, static_cast<int32_t>(batch_.num_tokens()));
     batch_.add_sequence(*kv_cache_, sequence.kv, sequence.token_ids, end, end - entry.grant.num_logits_rows,
                         entry.sample->request.params.adapter.get());
     if (entry.sample->request.memory) batch_.memories.push_back(&*entry.sample->request.memory);
@@ -172,6 +176,24 @@ void StepLoop::build_batch() {
     const ImageReader& reader = *model_->executor->images();
     add_image_rows(batch_, reader.decoder(), reader.vision(), entry.sample->request.images, entry.start, end);
   }
+}
+
+// Of the entry's rows, which are the batch's from first_row on, those whose hidden states are owed.
+void StepLoop::tap_hidden(Entry& entry, int32_t first_row) {
+  const LiveRequest& request = entry.sample->request;
+  const HiddenStatesParams& asked = request.params.hidden_states;
+  const int64_t begin = std::max(entry.start, entry.sample->sequence.first_hidden_row);
+  const int64_t end = std::min(entry.start + entry.grant.num_rows, request.hidden_end());
+  if (begin >= end) return;
+  auto hidden = std::make_shared<HiddenStates>();
+  hidden->layers = asked.layers;
+  hidden->first_position = begin;
+  hidden->num_rows = end - begin;
+  hidden->hidden_size = model_->executor->hidden_size();
+  hidden->values.resize(asked.layers.size() * static_cast<size_t>(hidden->num_rows * hidden->hidden_size));
+  batch_.hidden_taps.push_back({asked.layers, first_row + static_cast<int32_t>(begin - entry.start),
+                                static_cast<int32_t>(hidden->num_rows), hidden->values.data()});
+  entry.hidden = std::move(hidden);
 }
 
 void StepLoop::learn_cost(int64_t ns) {
@@ -240,6 +262,7 @@ void StepLoop::commit(const Entry& entry) {
   }
   (entry.decoding ? metrics_.decode_tokens : metrics_.computed_tokens) += static_cast<uint64_t>(entry.grant.num_rows);
   if (Status status = score_prompt(entry); !status.ok()) return fail(request, std::move(status));
+  emit_hidden(entry);
   if (end < sequence.size()) return;
   // Of a computed prompt the rows are in the cache; after a preemption they are encoded again.
   for (size_t i = 0; i < request.images.size(); ++i) {
@@ -276,6 +299,17 @@ Status StepLoop::score_prompt(const Entry& entry) {
   return Status();
 }
 
+void StepLoop::emit_hidden(const Entry& entry) {
+  if (!entry.hidden) return;
+  Sample& sample = *entry.sample;
+  const int64_t end = entry.hidden->first_position + entry.hidden->num_rows;
+  Event event;
+  event.type = EventType::kHidden;
+  event.hidden = entry.hidden;
+  emit(std::move(event), sample.request, sample.index);
+  sample.sequence.first_hidden_row = end < sample.request.hidden_end() ? end : schedule::Sequence::kNoRow;
+}
+
 // The prompt is computed: the other samples share its blocks from here on, and all draw from the same logits.
 void StepLoop::draw_first(Sample& root, std::span<float> row, const LogitStats& stats) {
   LiveRequest& request = root.request;
@@ -286,6 +320,7 @@ void StepLoop::draw_first(Sample& root, std::span<float> row, const LogitStats& 
     auto sample = make_sample(request, index);
     sample->sequence.rope_length = root.sequence.rope_length;
     sample->sequence.kv = kv_cache_->fork(root.sequence.kv);
+    sample->sequence.first_hidden_row = root.sequence.first_hidden_row;
     start_running(*sample);
     request.samples.push_back(std::move(sample));
   }

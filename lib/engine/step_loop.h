@@ -55,6 +55,7 @@ class StepLoop {
     int64_t start = 0;        // position of its first row
     size_t first_logits = 0;  // index of its first row of logits
     bool decoding = false;
+    std::shared_ptr<HiddenStates> hidden = nullptr;  // that are owed of its rows, or null
   };
   // What prompts may add to a step, for which decoding sequences wait.
   struct PromptTime {
@@ -102,10 +103,12 @@ class StepLoop {
   Status read_input(LiveRequest& request);
   void run_encoders();
   void build_batch();
+  void tap_hidden(Entry& entry, int32_t first_row);
   void run_batch();
   void learn_cost(int64_t ns);
   void commit(const Entry& entry);
   Status score_prompt(const Entry& entry);
+  void emit_hidden(const Entry& entry);
   void draw_first(Sample& root, std::span<float> row, const LogitStats& stats);
   bool draw(Sample& sample, std::span<float> row, const LogitStats& stats);
 

@@ -176,8 +176,7 @@ Sample* StepLoop::candidate(const Tenant& tenant) {
 int64_t StepLoop::cached_prefix(const Sample& sample) const {
   const schedule::Sequence& sequence = sample.sequence;
   if (!sequence.kv.block_ids().empty()) return sequence.num_computed();
-  return kv_cache_->peek_prefix(sequence.token_ids, std::min(sequence.size() - 1, sequence.first_logits_row),
-                                sample.request.salt, sequence.rope_length);
+  return kv_cache_->peek_prefix(sequence.token_ids, sequence.num_reusable(), sample.request.salt, sequence.rope_length);
 }
 
 // Whether a running request of the tenant is computing blocks that this one could use: it waits for them rather than compute
@@ -186,7 +185,7 @@ bool StepLoop::waits_for_prefix(Sample& sample) {
   const schedule::Sequence& sequence = sample.sequence;
   if (!kv_cache_->config().prefix_index || !sequence.kv.block_ids().empty()) return false;
   const int64_t block_size = kv_cache_->block_size();
-  const int64_t reusable = std::min(sequence.size() - 1, sequence.first_logits_row);
+  const int64_t reusable = sequence.num_reusable();
   int64_t cached = -1;
   for (const Sample* other : running_) {
     const schedule::Sequence& ahead = other->sequence;
@@ -361,13 +360,15 @@ ReuseMiss StepLoop::reuse_miss_of(const schedule::Sequence& sequence, int64_t re
     case PrefixMiss::kIndexOff: return ReuseMiss::kIndexOff;
     case PrefixMiss::kNone: break;
   }
-  if (reusable < sequence.size() - 1) return ReuseMiss::kPromptLogprobs;
+  if (reusable < sequence.size() - 1) {
+    return sequence.first_hidden_row == reusable ? ReuseMiss::kHiddenStates : ReuseMiss::kPromptLogprobs;
+  }
   return reusable < kv_cache_->block_size() ? ReuseMiss::kShort : ReuseMiss::kNone;
 }
 
 bool StepLoop::make_room_for(Sample& sample) {
   schedule::Sequence& sequence = sample.sequence;
-  const int64_t reusable = std::min(sequence.size() - 1, sequence.first_logits_row);
+  const int64_t reusable = sequence.num_reusable();
   if (sequence.kv.num_tokens() > reusable) kv_cache_->rewind(sequence.kv, reusable);
   bool fresh = sequence.kv.block_ids().empty();
   if (!fresh && !sample.request.scheduled) sample.request.reuse_miss = ReuseMiss::kNone;

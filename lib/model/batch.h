@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kv/kv_cache.h"
+#include "model/hidden_tap.h"
 
 namespace headrace {
 
@@ -21,6 +22,7 @@ struct Batch {
   std::vector<int64_t> slots;        // [num_tokens] block_id * block_size + offset where the row's key and value go
   std::vector<int32_t> logits_rows;  // rows whose logits are wanted, ascending
   std::vector<int32_t> token_types;  // [num_tokens] segment of each token where the model has segments; empty: all 0
+  std::vector<HiddenTap> hidden_taps;  // may overlap
 
   // Rows whose embedding is given, ascending, and theirs: [hidden_size] floats in place of the token's, then as many for
   // each of the spec's deep_embeddings. Their ids count for nothing.

@@ -333,6 +333,7 @@ Status ForwardPass::check(const Batch& batch, const KvCache& cache) const {
     if (batch.token_types[i] >= 0 && batch.token_types[i] < std::max(spec_.token_types, 1)) continue;
     return invalid_argument("token_types", "row {}: the model has no segment {}", i, batch.token_types[i]);
   }
+  HEADRACE_RETURN_IF_ERROR(check_taps(batch));
   int64_t last = -1;
   for (const int32_t row : batch.logits_rows) {
     if (row <= last || row >= rows) return invalid_argument("logits_rows", "row {} is out of order or range", row);
@@ -459,17 +460,18 @@ void ForwardPass::keep_streams(const std::vector<int32_t>& rows, int64_t stream_
   }
 }
 
-// Leaves only the rows whose logits are wanted, for layers that store nothing; their batch.
+// Leaves only the rows that are wanted, for layers that store nothing; their batch.
 Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
+  const std::vector<int32_t>& wanted_rows = work_.wanted;
   Batch kept;
   kept.query_start = {0};
   kept.block_tables = batch.block_tables;
   kept.adapters = batch.adapters;
   kept.rope_lengths = batch.rope_lengths;
   kept.memories = batch.memories;
-  auto row = batch.logits_rows.begin();
+  auto row = wanted_rows.begin();
   for (size_t seq = 0; seq + 1 < batch.query_start.size(); ++seq) {
-    for (; row != batch.logits_rows.end() && *row < batch.query_start[seq + 1]; ++row) {
+    for (; row != wanted_rows.end() && *row < batch.query_start[seq + 1]; ++row) {
       const auto at = static_cast<size_t>(*row);
       kept.token_ids.push_back(batch.token_ids[at]);
       kept.positions.push_back(batch.positions[at]);
@@ -488,7 +490,7 @@ Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
     const int64_t rows = batch.num_tokens(), wanted = kept.num_tokens();
     for (size_t group = 0; group < groups; ++group) {
       float* const from = values.data() + static_cast<int64_t>(group) * rows * width;
-      keep_rows(batch.logits_rows, from, width);
+      keep_rows(work_.wanted, from, width);
       std::memmove(values.data() + static_cast<int64_t>(group) * wanted * width, from,
                    static_cast<size_t>(wanted * width) * sizeof(float));
     }
@@ -497,9 +499,9 @@ Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
   if (const auto* altup = std::get_if<AltUp>(&spec_.streams)) {
     keep(work_.streams, static_cast<size_t>(altup->num_streams), spec_.hidden_size);
   } else {
-    keep_streams(batch.logits_rows, batch.num_tokens());
+    keep_streams(work_.wanted, batch.num_tokens());
   }
-  if (routes_by_token(spec_)) keep_rows(batch.logits_rows, work_.token_ids.data(), 1);
+  if (routes_by_token(spec_)) keep_rows(work_.wanted, work_.token_ids.data(), 1);
   if (spec_.per_layer_inputs) keep(work_.per_layer, spec_.layers.size(), spec_.per_layer_inputs->size);
   step.num_rows = kept.num_tokens();
   work_.adapters = adapter_rows(kept);
@@ -514,9 +516,9 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
   const auto* const hyper = std::get_if<HyperConnections>(&spec_.streams);
   const LayerSpec& layer = spec_.layers[i];
   const LayerWeights& weights = weights_.layers[i];
-  // Past the last layer's attention only rows whose logits are wanted matter; rows are independent, so
+  // Past the last layer's attention only rows that are wanted matter; rows are independent, so
   // leaving the others out changes no bit of them.
-  const auto wanted = static_cast<int64_t>(batch.logits_rows.size());
+  const auto wanted = static_cast<int64_t>(work_.wanted.size());
   const bool last_rows_only = i + 1 == spec_.layers.size() && wanted < batch.num_tokens() && !observer_;
   const bool stop_here = last_rows_only && wanted == 0;
   if (altup != nullptr) predict_streams(step, *altup, weights.altup, batch.num_tokens());
@@ -527,17 +529,17 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
   attend(step, layer, weights, batch, cache, !stop_here);
   if (stop_here) return false;
   if (last_rows_only) {
-    keep_rows(batch.logits_rows, work_.x.data(), spec_.hidden_size);
-    keep_streams(batch.logits_rows, batch.num_tokens());
-    if (routes_by_token(spec_)) keep_rows(batch.logits_rows, work_.token_ids.data(), 1);
-    if (layer.parallel || layer.laurel_rank > 0) keep_rows(batch.logits_rows, work_.normed.data(), spec_.hidden_size);
-    keep_rows(batch.logits_rows, work_.attention.data(), attention_width(layer.attention));
-    keep_rows(batch.logits_rows, work_.mixed.data(), mixed_width(layer.attention));
-    if (inputs != nullptr) keep_rows(batch.logits_rows, inputs, spec_.per_layer_inputs->size);
+    keep_rows(work_.wanted, work_.x.data(), spec_.hidden_size);
+    keep_streams(work_.wanted, batch.num_tokens());
+    if (routes_by_token(spec_)) keep_rows(work_.wanted, work_.token_ids.data(), 1);
+    if (layer.parallel || layer.laurel_rank > 0) keep_rows(work_.wanted, work_.normed.data(), spec_.hidden_size);
+    keep_rows(work_.wanted, work_.attention.data(), attention_width(layer.attention));
+    keep_rows(work_.wanted, work_.mixed.data(), mixed_width(layer.attention));
+    if (inputs != nullptr) keep_rows(work_.wanted, inputs, spec_.per_layer_inputs->size);
     step.num_rows = wanted;
-    work_.adapters = adapter_rows(batch, &batch.logits_rows);
+    work_.adapters = adapter_rows(batch, &work_.wanted);
     step.adapters = work_.adapters;
-    if (layer.cross) work_.memory = memory_rows(batch, &batch.logits_rows);
+    if (layer.cross) work_.memory = memory_rows(batch, &work_.wanted);
   }
   // Parallel blocks read the stream before attention is added to it; without a norm of its own the feed-forward
   // block shares attention's, which is still in work_.normed.
@@ -582,6 +584,17 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
   return true;
 }
 
+// Of the rows behind the final norm, those whose logits are wanted; and a copy of them, where hidden is not null.
+void ForwardPass::keep_logits_rows(StepContext& step, const Batch& batch, float* rows, float* hidden) const {
+  std::vector<int32_t> kept;
+  for (const int32_t row : batch.logits_rows) {
+    kept.push_back(static_cast<int32_t>(std::ranges::lower_bound(work_.wanted, row) - work_.wanted.begin()));
+  }
+  keep_rows(kept, rows, spec_.hidden_size);
+  step.num_rows = static_cast<int64_t>(kept.size());
+  if (hidden != nullptr) std::copy_n(rows, step.num_rows * spec_.hidden_size, hidden);
+}
+
 Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float* hidden) {
   HEADRACE_RETURN_IF_ERROR(check(batch, cache));
   if (logits != nullptr && spec_.head.kind != HeadKind::kVocabulary) {
@@ -592,7 +605,8 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   work_.adapters = adapter_rows(batch);
   HEADRACE_RETURN_IF_ERROR(grow_adapted(work_.adapters, batch.num_tokens()));
   if (!batch.memories.empty()) work_.memory = memory_rows(batch);
-  const auto num_wanted = static_cast<int64_t>(batch.logits_rows.size());
+  choose_rows(batch);
+  const auto num_wanted = static_cast<int64_t>(work_.wanted.size());
 
   StepContext step{spec_, backend_, work_, batch.num_tokens(), work_.adapters};
   embed_tokens(step, weights_, batch);
@@ -614,6 +628,9 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   Batch kept;
   const Batch* rows = &batch;
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
+    if (!batch.hidden_taps.empty()) {
+      tap(batch, static_cast<int32_t>(i), work_.x.data(), step.num_rows < batch.num_tokens());
+    }
     if (i == first_free_ && num_wanted < batch.num_tokens() && !observer_) {
       if (num_wanted == 0) return {};
       kept = drop_rows(step, batch);
@@ -628,17 +645,34 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   if (altup != nullptr) join_streams(step, *altup, weights_, rows->num_tokens());
   if (hyper != nullptr) join_streams(step, *hyper, *weights_.stream_head);
   if (step.num_rows != num_wanted) {
-    keep_rows(batch.logits_rows, work_.x.data(), spec_.hidden_size);
+    keep_rows(work_.wanted, work_.x.data(), spec_.hidden_size);
     step.num_rows = num_wanted;
   }
   step.adapters = {};  // the head has none
-  float* const final_rows = hidden != nullptr ? hidden : work_.normed.data();
+  const bool more_than_logits = work_.wanted.size() != batch.logits_rows.size();
+  float* const final_rows = hidden != nullptr && !more_than_logits ? hidden : work_.normed.data();
   if (spec_.final_norm) {
     apply_norm(step, work_.x.data(), weights_.final_norm, final_rows);
   } else {
     std::copy_n(work_.x.data(), num_wanted * spec_.hidden_size, final_rows);
   }
-  if (logits != nullptr) apply_head(step, weights_, final_rows, logits);
+  tap(batch, static_cast<int32_t>(spec_.layers.size()), final_rows, true);
+  if (more_than_logits) keep_logits_rows(step, batch, final_rows, hidden);
+  if (logits != nullptr && step.num_rows > 0) apply_head(step, weights_, final_rows, logits);
+  return {};
+}
+
+Status ForwardPass::run_embedding(std::span<const int32_t> ids, float* out) {
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= spec_.vocab_size) return invalid_argument("token_ids", "{} is outside the vocabulary", id);
+  }
+  EmbedParams params;
+  params.table = weights_.embedding.weight.get();
+  params.token_ids = ids.data();
+  params.num_tokens = static_cast<int64_t>(ids.size());
+  params.scale = spec_.embedding_scale;
+  params.out = out;
+  if (!ids.empty()) backend_.embed(params);
   return {};
 }
 

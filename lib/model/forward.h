@@ -59,6 +59,7 @@ struct ForwardWorkspace {
   std::vector<float> adapted;                       // [rows, rank] between the two products of an adapter
   std::vector<float> router;            // [rows, num_experts] logits, then a row's gate of the shared feed-forward
   std::vector<int32_t> token_ids;       // [rows], where experts are chosen by token
+  std::vector<int32_t> wanted;          // rows that go on past the last layer that stores anything, rising
   std::vector<int32_t> experts, given;  // [rows, top_k]
   std::vector<float> expert_weights;
 };
@@ -77,6 +78,7 @@ class ForwardPass {
   // in batch.logits_rows in that order:
   //   logits [logits_rows.size(), vocab_size], when not null; of heads of kind kVocabulary
   //   hidden [logits_rows.size(), hidden_size], when not null: the head's input, after the final norm
+  // and what batch.hidden_taps ask for. A row's bits do not depend on which others are wanted.
   // The batch is checked first (ids, positions, slots and row numbers in range, consistent lengths, whole sequences
   // where rows see later ones): kInvalidArgument names the field and nothing was stored. kOutOfMemory when the
   // workspace cannot grow, likewise.
@@ -85,6 +87,10 @@ class ForwardPass {
   // The head alone: out [num_rows, head_width(spec)] of rows [num_rows, hidden_size], which are run's `hidden` or, for
   // heads of sequences, what they are pooled to. kOutOfMemory as above.
   Status run_head(const float* rows, int64_t num_rows, float* out);
+
+  // The embedding alone: out [ids.size(), hidden_size] of tokens, as they come from the table and its scale. kInvalidArgument
+  // for ids outside the vocabulary.
+  Status run_embedding(std::span<const int32_t> ids, float* out);
 
   // Bytes the workspace needs for steps of num_rows rows.
   static uint64_t workspace_bytes(const ModelSpec& spec, int64_t num_rows);
@@ -103,7 +109,11 @@ class ForwardPass {
   Status check_images(const Batch& batch) const;
   Status check_memories(const Batch& batch, const KvLayout& layout) const;
   Status check_whole_sequences(const Batch& batch) const;
+  Status check_taps(const Batch& batch) const;
   Status grow(int64_t num_rows);
+  void choose_rows(const Batch& batch);
+  void keep_logits_rows(StepContext& step, const Batch& batch, float* rows, float* hidden) const;
+  void tap(const Batch& batch, int32_t layer, const float* rows, bool dropped) const;
   Batch drop_rows(StepContext& step, const Batch& batch);
   bool run_layer(StepContext& step, size_t i, const Batch& batch, const LayerCache& cache);
   void finish_layer(const StepContext& step, size_t layer, const float* inputs);

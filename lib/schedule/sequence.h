@@ -1,6 +1,7 @@
 // One of a request's n texts in the making: its tokens, what of them is computed, and where it stands.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string_view>
@@ -61,12 +62,16 @@ struct Sequence {
   int32_t slots = 1;
   // First position whose logits are wanted besides the last one's (prompt logprobs still to be computed).
   int64_t first_logits_row = kNoRow;
+  // First position whose hidden states are still owed.
+  int64_t first_hidden_row = kNoRow;
   int64_t num_charged = 0;    // leading positions that the tenant was charged for, or found in the cache
   int32_t num_overtakes = 0;  // later requests of the tenant that were admitted before it
 
   int64_t size() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t num_computed() const { return kv.num_tokens(); }
   int64_t num_pending() const { return size() - num_computed(); }  // rows until the next token can be drawn
+  // Leading positions whose cached values may serve: the rows behind them have something to give.
+  int64_t num_reusable() const { return std::min({size() - 1, first_logits_row, first_hidden_row}); }
   int64_t num_output() const { return size() - prompt_size; }
   bool ended() const { return state == SequenceState::kFinished || state == SequenceState::kCancelled; }
 };

@@ -109,6 +109,26 @@ class Logprobs(WithModel):
         plain = self.scheduler.generate(prompt, max_tokens=2)
         self.assertEqual((plain.tokens, plain.prompt_logprobs, plain.logprobs), (output.tokens, None, None))
 
+    def test_hidden_states(self):
+        prompt = self.tokenizer.encode("hello world")
+        output = self.scheduler.generate(prompt, max_tokens=4, hidden_states=[0, 2])
+        rows = np.concatenate(output.hidden_states, axis=1)
+        self.assertEqual((rows.dtype, rows.shape), (np.float32, (2, len(prompt) + 3, 32)))
+        self.assertIsNone(self.scheduler.generate(prompt, max_tokens=1).hidden_states)
+
+        request = self.scheduler.submit(prompt, max_tokens=1, hidden_states=[2], hidden_range=(2, 5))
+        while self.scheduler.step():
+            pass
+        event = self.scheduler.next_event(request)
+        self.assertEqual((event["type"], event["layers"], event["first_position"]), ("hidden", [2], 2))
+        part = event["hidden_states"]
+        self.assertFalse(part.flags.owndata or part.flags.writeable)  # the event's own memory
+        del event
+        gc.collect()
+        np.testing.assert_array_equal(part[0], rows[1, 2:5])
+        with self.assertRaisesRegex(headrace.Error, "layers"):
+            self.scheduler.submit(prompt, hidden_states=[3])
+
     def test_samples_share_prompt_logprobs(self):
         outputs = self.scheduler.generate("hello", n=2, temperature=1, max_tokens=4, prompt_logprobs=0, seed=1)
         self.assertEqual(outputs[0].prompt_logprobs, outputs[1].prompt_logprobs)

@@ -9,7 +9,8 @@ class Output:
 
     logprobs: natural log of each token's probability, None unless asked for; top_logprobs: for each token the most
     likely ones as (token id, logprob), highest first. prompt_logprobs and prompt_top_logprobs are the same for the
-    prompt's tokens; nothing comes before the first, whose logprob is 0.
+    prompt's tokens; nothing comes before the first, whose logprob is 0. hidden_states, where layers were asked for: arrays
+    [layers, rows, hidden_size] of rows that follow each other; those of the prompt are the first output's alone.
     """
 
     text: str = ""
@@ -19,4 +20,5 @@ class Output:
     top_logprobs: list = None
     prompt_logprobs: list = None
     prompt_top_logprobs: list = None
+    hidden_states: list = None
     usage: dict = field(default_factory=dict)
