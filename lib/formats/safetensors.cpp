@@ -22,6 +22,7 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 std::optional<DType> dtype_from_safetensors(std::string_view name) {
   constexpr std::array<DType, 10> kRead = {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI8,
                                            DType::kI16, DType::kI32, DType::kI64,  DType::kU8,  DType::kF8_E4M3};
+  if (name == "BOOL") return DType::kU8;  // a byte each, 0 or 1
   for (const DType dtype : kRead) {
     if (dtype_name(dtype) == name) return dtype;
   }
@@ -62,7 +63,7 @@ Status read_entry(const Json& value, uint64_t body_bytes, TensorEntry* entry) {
   const std::string& dtype_text = dtype->get_ref<const std::string&>();
   const auto known = dtype_from_safetensors(dtype_text);
   if (!known) {
-    return unsupported("", "element type {} is not read (F32, F16, BF16, F64, I8, I16, I32, I64, U8 and F8_E4M3 are)",
+    return unsupported("", "element type {} is not read (F32, F16, BF16, F64, I8, I16, I32, I64, U8, BOOL and F8_E4M3 are)",
                        quote_name(dtype_text));
   }
   entry->dtype = *known;

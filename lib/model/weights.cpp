@@ -5,7 +5,9 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "model/eagle3_head.h"
 #include "model/encoder_weights.h"
+#include "model/fused_head.h"
 #include "model/mixer_weights.h"
 #include "model/packed_cache.h"
 #include "model/position_buckets.h"
@@ -572,6 +574,48 @@ Result<EncoderWeights> EncoderWeights::load(const EncoderSpec& spec, const std::
     return out_of_memory("", "not enough memory for the encoder's weights");
   }
   out.bytes += out.encoder.bytes;
+  return out;
+}
+
+Result<FusedHeadWeights> FusedHeadWeights::load(const FusedHeadHeader& header, const PackOptions& options,
+                                                Backend& backend) {
+  FusedHeadWeights out;
+  HEADRACE_ASSIGN_OR_RETURN(out.body,
+                            ModelWeights::load(header.spec.body, header.weights, *header.file, options, {}, backend));
+  try {
+    const LoadProgress silent;
+    Loader loader(header.weights, *header.file, options, silent, backend, nullptr, out.bytes);
+    if (header.spec.body.norm == NormKind::kLayer) loader.layer_norm_offset = header.spec.body.norm_weight_offset;
+    HEADRACE_RETURN_IF_ERROR(loader.linear("fuse", out.fuse));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("embedding_norm", out.embedding_norm));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("feature_norm", out.feature_norm));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("norm", out.norm));
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("", "not enough memory for the draft head's weights");
+  }
+  out.bytes += out.body.bytes;
+  return out;
+}
+
+Result<Eagle3Weights> Eagle3Weights::load(const Eagle3Header& header, const PackOptions& options, Backend& backend) {
+  Eagle3Weights out;
+  const ModelSpec& body = header.spec.body;
+  try {
+    const LoadProgress silent;
+    Loader loader(header.weights, *header.file, options, silent, backend, nullptr, out.bytes);
+    HEADRACE_RETURN_IF_ERROR(loader.linear("fc", out.fc));
+    if (header.spec.own_embedding) HEADRACE_RETURN_IF_ERROR(loader.table("embed", out.embedding));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("embedding_norm", out.embedding_norm));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("hidden_norm", out.hidden_norm));
+    HEADRACE_RETURN_IF_ERROR(
+        load_attention(loader, "", std::get<GqaAttention>(body.layers[0].attention), out.attention));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("feed_forward_norm", out.feed_forward_norm));
+    HEADRACE_RETURN_IF_ERROR(load_feed_forward(loader, "", out.feed_forward));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("norm", out.norm));
+    HEADRACE_RETURN_IF_ERROR(loader.linear("lm_head", out.head));
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("", "not enough memory for the draft head's weights");
+  }
   return out;
 }
 

@@ -145,7 +145,7 @@ TEST_CASE("offsets and shapes that do not fit", "[safetensors]") {
   require_refused_header(R"({"a":{"dtype":"I8","shape":[4],"data_offsets":[0,4]},)"
                          R"("bad":{"dtype":"I8","shape":[1],"data_offsets":[5,6]}})",
                          6, "bad: begins at 5, with a gap after a");
-  for (const std::string dtype : {"F8_E5M2", "U16", "BOOL", "F4", "f32", "XYZ"}) {
+  for (const std::string dtype : {"F8_E5M2", "U16", "F4", "f32", "XYZ"}) {
     require_refused(file_text("{\"bad\":{\"dtype\":\"" + dtype + "\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4),
                     "bad: ", StatusCode::kUnsupported);
   }

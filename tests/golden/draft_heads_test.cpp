@@ -1,0 +1,204 @@
+// Heads that predict further ahead against a plain reading of their published form (make_draft_heads.py).
+#include "golden/golden_run.h"
+#include "model/eagle3_head.h"
+#include "model/fused_head.h"
+
+using namespace headrace;
+using namespace headrace::golden;
+
+namespace {
+
+const std::string kFolder = std::string(HEADRACE_SOURCE_DIR) + "/tests/data/draft_heads/";
+// Logits have a spread of about 2.5 as in the goldens, whose noise of float32 is below 1e-5.
+constexpr double kTolerance = 1e-4;
+
+struct Expected {
+  std::vector<int32_t> ids, draft_ids;
+  std::vector<float> features, logits, next, margin;
+
+  explicit Expected(const std::string& name) {
+    auto file = SafetensorsFile::open_path(kFolder + name + "/draft.safetensors");
+    REQUIRE(file.ok());
+    const auto read = [&](const char* tensor, auto& out) {
+      const TensorEntry* entry = (*file)->find(tensor);
+      REQUIRE(entry != nullptr);
+      out.resize(entry->bytes / 4);
+      REQUIRE((*file)->read(*entry, 0, std::as_writable_bytes(std::span(out))).ok());
+    };
+    read("input_ids", ids);
+    read("draft_ids", draft_ids);
+    read("features", features);
+    read("logits", logits);
+    read("next", next);
+    read("draft_margin", margin);
+  }
+};
+
+struct LoadedHead {
+  std::shared_ptr<const Model> model;
+  std::unique_ptr<DraftHead> head;
+};
+
+LoadedHead load_head(const std::string& name, const std::shared_ptr<Backend>& backend) {
+  LoadedHead out;
+  ModelHeader header = read_header(source_at(kFolder + name));
+  auto head = FusedHeadHeader::read_ahead_layer(header);
+  INFO(head.status().to_string());
+  REQUIRE(head.ok());
+  auto weights = FusedHeadWeights::load(*head, {}, *backend);
+  INFO(weights.status().to_string());
+  REQUIRE(weights.ok());
+  out.model = load_model(std::move(header), *backend);
+  out.head = std::make_unique<FusedHead>(head->spec, weights.take(), out.model, backend);
+  return out;
+}
+
+struct HeadResult {
+  std::vector<float> logits, next;
+};
+
+// Rows [sequence.num_tokens(), end) of tokens with features from the same row on.
+HeadResult run_rows(DraftHead& head, KvCache& cache, KvSequence& sequence, const std::vector<int32_t>& tokens,
+                    const float* features, int64_t end) {
+  const int64_t begin = sequence.num_tokens();
+  REQUIRE(cache.reserve(sequence, end).ok());
+  Batch batch;
+  batch.add_sequence(cache, sequence, tokens, end, begin);
+  HeadResult out;
+  out.logits.resize(static_cast<size_t>((end - begin) * head.vocab_size()));
+  out.next.resize(static_cast<size_t>((end - begin) * head.hidden_size()));
+  const Status status = head.run(batch, features, cache, out.logits.data(), out.next.data());
+  INFO(status.to_string());
+  REQUIRE(status.ok());
+  REQUIRE(cache.commit(sequence, tokens, end).ok());
+  return out;
+}
+
+void append(std::vector<float>& to, const std::vector<float>& from) { to.insert(to.end(), from.begin(), from.end()); }
+
+std::shared_ptr<KvCache> head_cache(const DraftHead& head) {
+  KvCacheConfig config;
+  config.layers = head.kv_layouts(KvDType::kF32, 16);
+  config.num_blocks = 16;
+  auto cache = KvCache::create(std::move(config));
+  REQUIRE(cache.ok());
+  return cache.take();
+}
+
+// The model's hidden states of all rows but the last, as the head wants them.
+std::vector<float> features_of(const LoadedHead& loaded, Backend& backend, const std::vector<int32_t>& ids) {
+  const ModelSpec& spec = loaded.model->spec();
+  const auto rows = static_cast<int64_t>(ids.size()) - 1;
+  const std::vector<int32_t>& layers = loaded.head->feature_layers();
+  ForwardPass forward(spec, loaded.model->weights(), backend);
+  auto cache = make_cache(spec, KvDType::kF32);
+  KvSequence sequence = cache->new_sequence();
+  REQUIRE(cache->reserve(sequence, rows).ok());
+  Batch batch;
+  batch.add_sequence(*cache, sequence, ids, rows, rows);
+  const auto hidden = static_cast<size_t>(spec.hidden_size), count = static_cast<size_t>(rows);
+  std::vector<float> tapped(layers.size() * count * hidden), beside(tapped.size());
+  batch.hidden_taps.push_back({layers, 0, static_cast<int32_t>(rows), tapped.data()});
+  REQUIRE(forward.run(batch, *cache, nullptr).ok());
+  for (size_t row = 0; row < count; ++row) {
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      std::copy_n(tapped.data() + (layer * count + row) * hidden, hidden,
+                  beside.data() + (row * layers.size() + layer) * hidden);
+    }
+  }
+  std::vector<float> features(count * static_cast<size_t>(loaded.head->hidden_size()));
+  REQUIRE(loaded.head->project(beside.data(), rows, features.data()).ok());
+  return features;
+}
+
+// Where both are minus infinity they are equal.
+double difference_of_logits(std::vector<float> got, std::vector<float> expected) {
+  for (size_t i = 0; i < std::min(got.size(), expected.size()); ++i) {
+    if (got[i] == -INFINITY && expected[i] == -INFINITY) got[i] = expected[i] = 0.0f;
+  }
+  return max_difference(got, expected);
+}
+
+// One case against the reference, in one piece and cut, then guesses behind the last row.
+void check_head(const LoadedHead& loaded, Backend& backend, const Expected& expected) {
+  DraftHead& head = *loaded.head;
+  const auto rows = static_cast<int64_t>(expected.ids.size()) - 1;
+  const int64_t hidden = head.hidden_size();
+  const std::vector<float> features = features_of(loaded, backend, expected.ids);
+  CHECK(max_difference(features, expected.features) <= kTolerance);
+
+  std::vector<int32_t> tokens(expected.ids.begin() + 1, expected.ids.end());
+  auto cache = head_cache(head);
+  KvSequence sequence = cache->new_sequence();
+  const HeadResult all = run_rows(head, *cache, sequence, tokens, features.data(), rows);
+  CHECK(difference_of_logits(all.logits, expected.logits) <= kTolerance);
+  CHECK(max_difference(all.next, expected.next) <= kTolerance);
+
+  KvSequence cut = cache->new_sequence("cut");
+  HeadResult parts;
+  for (const int64_t end : {int64_t{7}, int64_t{8}, rows}) {
+    const HeadResult part = run_rows(head, *cache, cut, tokens, features.data() + cut.num_tokens() * hidden, end);
+    append(parts.logits, part.logits);
+    append(parts.next, part.next);
+  }
+  CHECK(parts.logits == all.logits);
+  CHECK(parts.next == all.next);
+
+  std::vector<float> logits(all.logits.end() - head.vocab_size(), all.logits.end());
+  std::vector<float> next(all.next.end() - hidden, all.next.end());
+  for (size_t i = 0; i < expected.draft_ids.size() && expected.margin[i] > 1e-3f; ++i) {
+    const int32_t guess = argmax(logits.data(), head.vocab_size());
+    CHECK(guess == expected.draft_ids[i]);
+    tokens.push_back(guess);
+    HeadResult row = run_rows(head, *cache, sequence, tokens, next.data(), static_cast<int64_t>(tokens.size()));
+    logits = std::move(row.logits);
+    next = std::move(row.next);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("layers ahead give the logits of their published form") {
+  for (const std::string name : {"deepseek_v3", "glm4_moe", "qwen3_next"}) {
+    const Expected expected(name);
+    for (auto& owned : all_backends()) {
+      const std::shared_ptr<Backend> backend = std::move(owned);
+      INFO(name << " " << backend->name());
+      check_head(load_head(name, backend), *backend, expected);
+    }
+  }
+}
+
+TEST_CASE("EAGLE-3 heads of both layouts give the logits of their published form") {
+  for (const std::string name : {"eagle3", "eagle3_speculators"}) {
+    const Expected expected(name);
+    for (auto& owned : all_backends()) {
+      const std::shared_ptr<Backend> backend = std::move(owned);
+      INFO(name << " " << backend->name());
+      LoadedHead loaded;
+      loaded.model = load_model(read_header(source_at(kFolder + "eagle3_target")), *backend);
+      const auto header = Eagle3Header::read(kFolder + name, loaded.model->spec());
+      INFO(header.status().to_string());
+      REQUIRE(header.ok());
+      auto weights = Eagle3Weights::load(*header, {}, *backend);
+      INFO(weights.status().to_string());
+      REQUIRE(weights.ok());
+      loaded.head = std::make_unique<Eagle3Head>(header->spec, weights.take(), loaded.model, backend);
+      check_head(loaded, *backend, expected);
+    }
+  }
+}
+
+TEST_CASE("a head of another model is refused by name") {
+  const ModelHeader other = read_header(source_at(std::string(HEADRACE_SOURCE_DIR) + "/tests/data/goldens/llama"));
+  const auto head = Eagle3Header::read(kFolder + "eagle3", other.spec);
+  CHECK(head.status().code() == StatusCode::kInvalidArgument);
+  CHECK(head.status().place().find("/vocab_size") != std::string::npos);
+}
+
+TEST_CASE("a model without layers ahead says so") {
+  const ModelHeader header = read_header(source_at(std::string(HEADRACE_SOURCE_DIR) + "/tests/data/goldens/llama"));
+  CHECK(FusedHeadHeader::read_ahead_layer(header).status().code() == StatusCode::kNotFound);
+  const ModelHeader one = read_header(source_at(kFolder + "deepseek_v3"));
+  CHECK(FusedHeadHeader::read_ahead_layer(one, 1).status().code() == StatusCode::kNotFound);
+}

@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+"""Tiny models with heads that predict further ahead, and what a plain reading of their published form makes of them:
+
+    pip install torch transformers safetensors numpy
+    python3 tests/golden/make_draft_heads.py tests/data/draft_heads
+
+Multi-token prediction as DeepSeek-V3 describes it (arXiv 2412.19437, section 2.2), a head of depth 1. Row t has the model's last
+hidden state h[t], behind its final norm, and token t + 1:
+
+    x = fuse([norm_e(embedding(token[t + 1])), norm_h(h[t])])
+    y = decoder layer of the model's own kind (x)
+    guess at token t + 2: output matrix (norm(y))
+
+DeepSeek-V3 and GLM-4.5 name its tensors model.layers.N.{enorm,hnorm,eh_proj,shared_head.norm} beside those of a decoder layer, N being
+the number of the model's layers; Qwen3-Next names them mtp.{pre_fc_norm_embedding,pre_fc_norm_hidden,fc,norm} and mtp.layers.0. Behind
+its own guess a head goes on with its own row in place of h: y in the former, norm(y) in the latter.
+
+EAGLE-3 (arXiv 2503.01840) projects three hidden states of a row, those that enter layers 2, L / 2 and L - 3:
+
+    x = fc([low, middle, high])
+    x = x + attention([norm_e(embedding(token[t + 1])), norm_h(x)]), of a Llama layer whose q, k and v are twice as wide
+    x = x + feed_forward(norm(x))
+    guess at token t + 2: output matrix (final norm(x)), its row i standing for token i + d2t[i]
+
+Behind its own guess x takes the projection's place. eagle3 has the names of SafeAILab's files; eagle3_speculators those of speculators,
+with an embedding of its own, and norm_h(x) in place of x in the first sum. Both are of the model in eagle3_target.
+
+Each folder has config.json and model.safetensors, and draft.safetensors:
+    input_ids [T], features [T - 1, hidden_size] (h, or the projection), logits [T - 1, vocab_size], next [T - 1, hidden_size] (what follows h),
+    draft_ids [4] and draft_margin [4]: greedy guesses behind the last row, each from the one before it, and top1 - top2
+"""
+import json
+import os
+import sys
+
+import numpy as np
+import torch
+import transformers
+from reference_model import randomize
+from safetensors.torch import save_file
+
+LENGTH, DRAFTS, SEED = 24, 4, 11
+SHAPE = dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_attention_heads=2, max_position_embeddings=256,
+             rms_norm_eps=1e-5, bos_token_id=0, eos_token_id=1, pad_token_id=2, tie_word_embeddings=False)
+EXPERTS = dict(moe_intermediate_size=8, num_experts_per_tok=2, norm_topk_prob=True)
+
+
+def configs():
+    yield "deepseek_v3", transformers.DeepseekV3Config(
+        **SHAPE, **EXPERTS, num_hidden_layers=2, num_key_value_heads=2, first_k_dense_replace=1, n_routed_experts=4, n_group=2,
+        topk_group=1, n_shared_experts=1, q_lora_rank=16, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8)
+    yield "glm4_moe", transformers.Glm4MoeConfig(
+        **SHAPE, **EXPERTS, num_hidden_layers=2, num_key_value_heads=1, head_dim=16, first_k_dense_replace=1, n_routed_experts=4,
+        n_group=1, topk_group=1, n_shared_experts=1, use_qk_norm=True, attention_bias=True)
+    yield "qwen3_next", transformers.Qwen3NextConfig(
+        **SHAPE, **EXPERTS, num_hidden_layers=2, num_key_value_heads=1, head_dim=16, num_experts=4,
+        shared_expert_intermediate_size=8, layer_types=["linear_attention", "full_attention"], linear_num_key_heads=1,
+        linear_num_value_heads=2, linear_key_head_dim=8, linear_value_head_dim=8)
+
+
+def rms_norm(x, weight, eps):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+class Head:
+    def __init__(self, family, config):
+        self.config, self.qwen = config, family == "qwen3_next"
+        longer = type(config)(**{**config.to_dict(), "num_hidden_layers": config.num_hidden_layers + 1,
+                                 **({"layer_types": config.layer_types + ["full_attention"]} if self.qwen else {})})
+        longer._attn_implementation = "eager"
+        torch.manual_seed(SEED)
+        model_class = transformers.AutoModelForCausalLM.from_config(longer, attn_implementation="eager").eval()
+        randomize(model_class, SEED)
+        self.ends = model_class
+        self.layer = model_class.model.layers[-1]
+        self.rotary = model_class.model.rotary_emb
+        noise = torch.Generator().manual_seed(SEED + 1)
+        size = config.hidden_size
+        self.fuse = torch.randn(size, 2 * size, generator=noise) / (2 * size) ** 0.5
+        # As they stand in the file: Qwen3-Next's norms multiply by one more.
+        offset = 0.0 if self.qwen else 1.0
+        self.norms = [offset + 0.2 * torch.randn(size, generator=noise) for _ in range(3)]
+
+    def norm(self, x, which):
+        return rms_norm(x, self.norms[which] + (1.0 if self.qwen else 0.0), self.config.rms_norm_eps)
+
+    def rows(self, tokens, features):
+        """y of every row: tokens [N] (those that follow), features [N, hidden_size]."""
+        embedded = self.ends.model.embed_tokens(tokens)
+        x = torch.cat([self.norm(embedded, 0), self.norm(features, 1)], -1) @ self.fuse.T
+        count = len(tokens)
+        positions = torch.arange(count)[None]
+        mask = torch.full((count, count), float("-inf")).triu(1)[None, None]
+        out = self.layer(x[None], attention_mask=mask, position_ids=positions,
+                         position_embeddings=self.rotary(x[None], positions))
+        return (out[0] if isinstance(out, tuple) else out)[0]
+
+    def logits_and_next(self, y):
+        normed = self.norm(y, 2)
+        return self.ends.lm_head(normed), normed if self.qwen else y
+
+    def tensors(self, layers):
+        out = {}
+        old = f"model.layers.{layers}."
+        for name, value in self.ends.state_dict().items():
+            if name.startswith(old):
+                name = ("mtp.layers.0." if self.qwen else old) + name[len(old):]
+            out[name] = value.clone().contiguous()
+        names = (["mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.norm", "mtp.fc"] if self.qwen else
+                 [old + name for name in ("enorm", "hnorm", "shared_head.norm", "eh_proj")])
+        for name, value in zip(names, [*self.norms, self.fuse]):
+            out[name + ".weight"] = value.contiguous()
+        if not self.qwen:  # published files repeat what both share
+            out[old + "embed_tokens.weight"] = out["model.embed_tokens.weight"].clone()
+            out[old + "shared_head.head.weight"] = out["lm_head.weight"].clone()
+        return out
+
+
+def split_experts(tensors):
+    """Tensors of each expert, as on the hub, where transformers holds all of a layer in one."""
+    out = {}
+    for name, value in tensors.items():
+        if ".experts.gate_up_proj" in name:
+            base = name.split("experts.")[0]
+            for e, both in enumerate(value):
+                gate, up = both.chunk(2)
+                out[f"{base}experts.{e}.gate_proj.weight"] = gate.contiguous()
+                out[f"{base}experts.{e}.up_proj.weight"] = up.contiguous()
+        elif ".experts.down_proj" in name:
+            base = name.split("experts.")[0]
+            for e, down in enumerate(value):
+                out[f"{base}experts.{e}.down_proj.weight"] = down.contiguous()
+        else:
+            out[name] = value
+    return out
+
+
+class Eagle3Head:
+    """x of every row, from tokens [N] (those that follow) and features [N, hidden_size]."""
+
+    SIZES = dict(hidden_size=24, intermediate_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=8)
+    AHEAD = 40  # tokens that it can guess
+
+    def __init__(self, target, speculators):
+        self.target, self.speculators = target, speculators
+        config = target.config
+        self.layers = [2, config.num_hidden_layers // 2, config.num_hidden_layers - 3]
+        self.config = transformers.LlamaConfig(**self.SIZES, vocab_size=config.vocab_size, max_position_embeddings=256,
+                                               rms_norm_eps=1e-5, num_hidden_layers=1, rope_theta=10000.0)
+        self.rotary = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(self.config)
+        noise = torch.Generator().manual_seed(SEED + (3 if speculators else 2))
+        size, wide, heads = 24, 48, 16
+
+        def matrix(rows, columns):
+            return torch.randn(rows, columns, generator=noise) * (1.2 / columns**0.5)
+
+        def vector():
+            return 1 + 0.2 * torch.randn(size, generator=noise)
+
+        layer = "layers.0." if speculators else "midlayer."
+        self.w = {"fc.weight": matrix(size, 3 * config.hidden_size)}
+        for name, rows, columns in (("self_attn.q_proj", heads, wide), ("self_attn.k_proj", heads // 2, wide),
+                                    ("self_attn.v_proj", heads // 2, wide), ("self_attn.o_proj", size, heads),
+                                    ("mlp.gate_proj", 32, size), ("mlp.up_proj", 32, size), ("mlp.down_proj", size, 32)):
+            self.w[f"{layer}{name}.weight"] = matrix(rows, columns)
+        for name in ("input_layernorm", "hidden_norm", "post_attention_layernorm"):
+            self.w[f"{layer}{name}.weight"] = vector()
+        self.w["norm.weight"] = vector()
+        self.w["lm_head.weight"] = 2 * matrix(self.AHEAD, size)
+        if speculators:
+            self.w["embed_tokens.weight"] = 0.5 * torch.randn(config.vocab_size, size, generator=noise)
+        self.layer = layer
+        self.ids = torch.randperm(config.vocab_size, generator=noise)[:self.AHEAD].sort().values
+
+    def of(self, name):
+        return self.w[f"{self.layer}{name}.weight"]
+
+    def norm(self, x, weight):
+        return rms_norm(x, weight, self.config.rms_norm_eps)
+
+    def project(self, hidden):
+        return torch.cat([hidden[layer] for layer in self.layers], -1) @ self.w["fc.weight"].T
+
+    def rows(self, tokens, x):
+        table = self.w["embed_tokens.weight"] if self.speculators else self.target.model.embed_tokens.weight
+        h = self.norm(x, self.of("hidden_norm"))
+        both = torch.cat([self.norm(table[tokens], self.of("input_layernorm")), h], -1)
+        count = len(tokens)
+
+        def heads(name):
+            return (both @ self.of("self_attn." + name).T).view(1, count, -1, 8).transpose(1, 2)
+
+        q, k, v = heads("q_proj"), heads("k_proj"), heads("v_proj")
+        cos, sin = self.rotary(x, torch.arange(count)[None])
+        q, k = transformers.models.llama.modeling_llama.apply_rotary_pos_emb(q, k, cos, sin)
+        scores = q @ k.repeat_interleave(2, 1).transpose(2, 3) / 8**0.5
+        scores = scores.masked_fill(torch.ones(count, count).triu(1).bool(), float("-inf"))
+        attention = (scores.softmax(-1) @ v.repeat_interleave(2, 1)).transpose(1, 2).reshape(count, -1)
+        x = (h if self.speculators else x) + attention @ self.of("self_attn.o_proj").T
+        inner = self.norm(x, self.of("post_attention_layernorm"))
+        gate = torch.nn.functional.silu(inner @ self.of("mlp.gate_proj").T)
+        return x + (gate * (inner @ self.of("mlp.up_proj").T)) @ self.of("mlp.down_proj").T
+
+    def logits_and_next(self, x):
+        own = self.norm(x, self.w["norm.weight"]) @ self.w["lm_head.weight"].T
+        logits = torch.full((len(x), self.target.config.vocab_size), float("-inf"))
+        logits[:, self.ids] = own
+        return logits, x
+
+    def settings(self):
+        layer = {"model_type": "llama", **self.SIZES, "vocab_size": self.target.config.vocab_size, "hidden_act": "silu",
+                 "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "num_hidden_layers": 1}
+        if self.speculators:
+            return {"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3",
+                    "draft_vocab_size": self.AHEAD, "norm_before_residual": True,
+                    "target_hidden_size": self.target.config.hidden_size,
+                    "eagle_aux_hidden_state_layer_ids": self.layers, "transformer_layer_config": layer}
+        return {"architectures": ["LlamaForCausalLMEagle3"], **layer, "draft_vocab_size": self.AHEAD}
+
+    def tensors(self):
+        known = torch.zeros(self.target.config.vocab_size, dtype=torch.bool)
+        known[self.ids] = True
+        return {**self.w, "d2t": self.ids - torch.arange(self.AHEAD), "t2d": known}
+
+
+def greedy_drafts(head, tokens, features):
+    """logits and next of the rows, and guesses behind the last one."""
+    logits, following = head.logits_and_next(head.rows(tokens, features))
+    drafts, margins = [], []
+    last_logits, last_next = logits[-1], following[-1]
+    for _ in range(DRAFTS):
+        top = last_logits.topk(2)
+        drafts.append(int(top.indices[0]))
+        margins.append(float(top.values[0] - top.values[1]))
+        tokens, features = torch.cat([tokens, top.indices[:1]]), torch.cat([features, last_next[None]])
+        out_logits, out_next = head.logits_and_next(head.rows(tokens, features))
+        last_logits, last_next = out_logits[-1], out_next[-1]
+    return logits, following, drafts, margins
+
+
+def write(folder, settings, tensors):
+    os.makedirs(folder, exist_ok=True)
+    save_file({name: value.contiguous() for name, value in tensors.items()}, os.path.join(folder, "model.safetensors"))
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(settings, file, indent=1)
+
+
+def write_draft(folder, ids, features, logits, following, drafts, margins):
+    save_file({"input_ids": ids.to(torch.int32), "features": features.contiguous(), "logits": logits.contiguous(),
+               "next": following.contiguous(), "draft_ids": torch.tensor(drafts, dtype=torch.int32),
+               "draft_margin": torch.tensor(margins)}, os.path.join(folder, "draft.safetensors"))
+    finite = logits[torch.isfinite(logits)]
+    print(folder, "drafts", drafts, "margins", [round(m, 3) for m in margins], "logits std", round(float(finite.std()), 2),
+          sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder)), "bytes", flush=True)
+
+
+def random_ids(vocab_size):
+    return torch.tensor(np.random.default_rng(SEED).integers(3, vocab_size, LENGTH))
+
+
+def make_eagle3(out):
+    config = transformers.LlamaConfig(**{**SHAPE, "hidden_size": 24, "intermediate_size": 24}, num_hidden_layers=7,
+                                      num_key_value_heads=1, head_dim=8)
+    torch.manual_seed(SEED)
+    target = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    randomize(target, SEED)
+    write(os.path.join(out, "eagle3_target"), {"architectures": ["LlamaForCausalLM"], **config.to_diff_dict()},
+          target.state_dict())
+    ids = random_ids(config.vocab_size)
+    with torch.no_grad():
+        hidden = [h[0][:-1] for h in target(ids[None], output_hidden_states=True, use_cache=False).hidden_states]
+        for name in ("eagle3", "eagle3_speculators"):
+            head = Eagle3Head(target, name != "eagle3")
+            folder = os.path.join(out, name)
+            write(folder, head.settings(), head.tensors())
+            features = head.project(hidden)
+            write_draft(folder, ids, features, *greedy_drafts(head, ids[1:], features))
+
+
+def make_ahead(folder, family, config):
+    head = Head(family, config)
+    layers = config.num_hidden_layers
+    ids = random_ids(config.vocab_size)
+    with torch.no_grad():
+        # The model without the layer ahead.
+        inner = head.ends.model
+        whole, inner.layers = inner.layers, inner.layers[:layers]
+        inner.config.num_hidden_layers = layers
+        features = inner(ids[None], use_cache=False).last_hidden_state[0][:-1]
+        inner.layers = whole
+        results = greedy_drafts(head, ids[1:], features)
+    settings = {"architectures": [type(head.ends).__name__], **config.to_diff_dict(), "num_nextn_predict_layers": 1}
+    write(folder, settings, split_experts(head.tensors(layers)))
+    write_draft(folder, ids, features, *results)
+
+
+def main():
+    for family, config in configs():
+        make_ahead(os.path.join(sys.argv[1], family), family, config)
+    make_eagle3(sys.argv[1])
+
+
+main()
