@@ -21,14 +21,14 @@ constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, st
 }
 
 // What a draw is for: draws of different purposes at one position are independent.
-enum class DrawPurpose : uint32_t { kToken = 0, kAcceptance = 1, kResidual = 2 };
+enum class DrawPurpose : uint32_t { kToken = 0, kAcceptance = 1, kResidual = 2, kDraft = 3 };
 
-// Uniform in [0, 1), a multiple of 2^-53: key = seed, counter = (position, sample_index, purpose), low words
-// first.
+// Uniform in [0, 1), a multiple of 2^-53: key = seed, counter = (position, sample_index, purpose + 4 lane), low words
+// first. Lanes below 2^30 tell draws of one purpose at one position apart.
 constexpr double uniform_draw(uint64_t seed, uint32_t sample_index, uint64_t position,
-                              DrawPurpose purpose = DrawPurpose::kToken) {
+                              DrawPurpose purpose = DrawPurpose::kToken, uint32_t lane = 0) {
   const auto words = philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), sample_index,
-                                 static_cast<uint32_t>(purpose)},
+                                 static_cast<uint32_t>(purpose) + 4 * lane},
                                 {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   const uint64_t bits = (uint64_t{words[1]} << 32 | words[0]) >> 11;
   return static_cast<double>(bits) * 0x1p-53;

@@ -9,7 +9,7 @@ import re
 import sys
 
 LEVELS = {"base": 0, "tensor": 1, "formats": 2, "text": 2, "ops": 2, "cpu": 3, "kv": 4, "media": 4, "sampling": 4, "model": 5,
-          "schedule": 7, "engine": 8, "capi": 9}
+          "speculation": 6, "schedule": 7, "engine": 8, "capi": 9}
 SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".inl")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 

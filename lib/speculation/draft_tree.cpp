@@ -1,0 +1,100 @@
+#include "speculation/draft_tree.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace::speculation {
+
+void DraftTree::clear() {
+  nodes_.clear();
+  distributions_.clear();
+}
+
+int32_t DraftTree::add(int32_t parent, int32_t token, float confidence, int32_t distribution, int32_t drafter) {
+  const int32_t depth = parent < 0 ? 1 : nodes_[static_cast<size_t>(parent)].depth + 1;
+  nodes_.push_back({token, parent, depth, confidence, distribution, drafter});
+  return size() - 1;
+}
+
+int32_t DraftTree::add_distribution(DraftDistribution distribution) {
+  distributions_.push_back(std::move(distribution));
+  return static_cast<int32_t>(distributions_.size()) - 1;
+}
+
+void DraftTree::merge(const DraftTree& other, int32_t drafter, int32_t max_nodes, int32_t max_depth) {
+  constexpr int32_t kLeftOut = -2;
+  std::vector<int32_t> place(other.nodes_.size(), kLeftOut);
+  std::vector<int32_t> taken(other.distributions_.size(), -1);  // distributions, by their place here
+  for (size_t i = 0; i < other.nodes_.size(); ++i) {
+    const DraftNode& node = other.nodes_[i];
+    const int32_t parent = node.parent < 0 ? -1 : place[static_cast<size_t>(node.parent)];
+    if (parent == kLeftOut || node.depth > max_depth) continue;
+    if (node.distribution < 0) {
+      const auto same = std::find_if(nodes_.begin(), nodes_.end(), [&](const DraftNode& mine) {
+        return mine.parent == parent && mine.token == node.token && mine.distribution < 0;
+      });
+      if (same != nodes_.end()) {
+        same->confidence = std::max(same->confidence, node.confidence);
+        place[i] = static_cast<int32_t>(same - nodes_.begin());
+        continue;
+      }
+    }
+    if (size() >= max_nodes) continue;
+    int32_t distribution = -1;
+    if (node.distribution >= 0) {
+      int32_t& at = taken[static_cast<size_t>(node.distribution)];
+      if (at < 0) at = add_distribution(other.distribution(node.distribution));
+      distribution = at;
+    }
+    place[i] = add(parent, node.token, node.confidence, distribution, drafter);
+  }
+}
+
+void DraftTree::prune(const std::vector<bool>& keep) {
+  std::vector<int32_t> place(nodes_.size(), -1);
+  size_t kept = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    DraftNode node = nodes_[i];
+    if (!keep[i] || (node.parent >= 0 && place[static_cast<size_t>(node.parent)] < 0)) continue;
+    if (node.parent >= 0) node.parent = place[static_cast<size_t>(node.parent)];
+    place[i] = static_cast<int32_t>(kept);
+    nodes_[kept++] = node;
+  }
+  nodes_.resize(kept);
+}
+
+bool DraftTree::is_chain() const {
+  for (int32_t i = 0; i < size(); ++i) {
+    if (nodes_[static_cast<size_t>(i)].parent != i - 1) return false;
+  }
+  return true;
+}
+
+double DraftTree::survival(int32_t node) const {
+  double product = 1.0;
+  for (; node >= 0; node = nodes_[static_cast<size_t>(node)].parent) {
+    product *= nodes_[static_cast<size_t>(node)].confidence;
+  }
+  return product;
+}
+
+void DraftTree::keep_best_chain() {
+  if (is_chain()) return;
+  // Tokens expected along the path to each node: the sum of the survivals on it.
+  std::vector<double> survival(nodes_.size()), expected(nodes_.size());
+  size_t best = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const DraftNode& node = nodes_[i];
+    const auto parent = static_cast<size_t>(node.parent);
+    survival[i] = (node.parent < 0 ? 1.0 : survival[parent]) * node.confidence;
+    expected[i] = (node.parent < 0 ? 0.0 : expected[parent]) + survival[i];
+    if (expected[i] > expected[best]) best = i;
+  }
+  std::vector<bool> keep(nodes_.size(), false);
+  for (auto node = static_cast<int32_t>(best); node >= 0; node = nodes_[static_cast<size_t>(node)].parent) {
+    keep[static_cast<size_t>(node)] = true;
+  }
+  prune(keep);
+}
+
+}  // namespace headrace::speculation
