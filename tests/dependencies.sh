@@ -6,7 +6,8 @@ headrace_build_packages=(
 )
 # What `headrace serve` needs besides; without Boost it is left out, without the others it reads no images.
 headrace_server_packages=(libboost1.81-dev libpng-dev libturbojpeg0-dev)
-headrace_test_packages=(libclang-rt-dev abigail-tools clang-format g++)
+# Boost.Context has the threads of the CUDA emulator.
+headrace_test_packages=(libclang-rt-dev abigail-tools clang-format g++ binutils libboost-context1.81-dev)
 
 # headrace_need PACKAGE...: installs what is missing when root, else prints the one line that does and fails.
 headrace_need() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs every test this machine can run, or the named suites.
 #   bash tests/run.sh [--data DIR] [suite ...]
-# Suites: unit ops golden engine capi abi install python cli server structure fuzz asan. With no name: all of them. By name
+# Suites: unit ops emulator golden engine capi abi install python cli server structure fuzz asan. With no name: all of them. By name
 # only: gcc, which compiles the library with g++ and its warnings as errors; aarch64, which cross-compiles and emulates.
 # DIR holds the larger test data (goldens/, cases/); ../shared is taken where it is there. Ends with ctest's summary; what
 # was skipped is listed with its reason.
@@ -16,7 +16,7 @@ if [ "${1:-}" = --data ]; then
   shift 2
 fi
 suites=("$@")
-known=(unit ops golden engine capi abi install python cli server structure fuzz asan gcc aarch64)
+known=(unit ops emulator golden engine capi abi install python cli server structure fuzz asan gcc aarch64)
 for suite in "${suites[@]}"; do
   if [[ " ${known[*]} " != *" $suite "* ]]; then
     echo "tests/run.sh: there is no suite '$suite'; the suites: ${known[*]}" >&2
@@ -85,7 +85,7 @@ if [ ${#suites[@]} -gt 0 ] && wants gcc; then
 fi
 
 labels=()
-for suite in unit ops golden engine capi abi install python cli server structure; do
+for suite in unit ops emulator golden engine capi abi install python cli server structure; do
   if wants "$suite"; then labels+=("$suite"); fi
 done
 [ ${#labels[@]} -eq 0 ] && exit 0

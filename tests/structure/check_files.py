@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-SOURCES = (".h", ".hpp", ".c", ".cpp", ".py", ".inl", ".sh")
+SOURCES = (".h", ".hpp", ".c", ".cpp", ".cu", ".py", ".inl", ".sh")
 # Spelled in pieces, so that this file does not find itself.
 FORBIDDEN = re.compile("|".join([r"(?<![\w.])/" + "(?:home|root|work|Users)/" + r"\w", r"/tmp/" + "peers",
                                  "BEGIN [A-Z ]*PRIVATE" + " KEY", "AKIA" + "[0-9A-Z]{16}", "ghp" + "_[A-Za-z0-9]{36}"]))

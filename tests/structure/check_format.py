@@ -10,7 +10,7 @@ import sys
 
 # Aligned by hand (the public header) or generated.
 NOT_CHECKED = {"include/headrace/headrace.h", "lib/cpu/tuned_tables.cpp", "lib/tensor/iq_grids.h", "lib/tensor/iq_grids.cpp"}
-FOLDERS = ("lib", "include", "examples", "bindings", "tests")
+FOLDERS = ("lib", "cuda", "include", "examples", "bindings", "tests")
 
 
 def clang_format():

@@ -2,7 +2,7 @@
 
     python3 check_includes.py REPOSITORY
 
-Also fails on a cycle of includes, and where examples/ or bindings/ reach past include/headrace/.
+cuda/ stands at the level of lib/cpu. Also fails on a cycle of includes, and where examples/ or bindings/ reach past include/headrace/.
 """
 import os
 import re
@@ -10,7 +10,8 @@ import sys
 
 LEVELS = {"base": 0, "tensor": 1, "formats": 2, "text": 2, "ops": 2, "cpu": 3, "kv": 4, "media": 4, "sampling": 4, "model": 5,
           "speculation": 6, "schedule": 7, "engine": 8, "capi": 9}
-SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".inl")
+SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".cu", ".inl")
+CUDA_LEVEL = LEVELS["cpu"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -28,7 +29,7 @@ def includes(root, path):
 
 
 def resolve(root, path, name):
-    for folder in (os.path.dirname(path), "lib", "include"):
+    for folder in (os.path.dirname(path), "lib", "include", "cuda"):
         candidate = os.path.normpath(os.path.join(folder, name))
         if os.path.isfile(os.path.join(root, candidate)):
             return candidate
@@ -83,6 +84,16 @@ def check(root):
                     problems.append(f"{path}: level {LEVELS[folder]} includes {target}, level {LEVELS.get(other)}")
             elif target.endswith("headrace.hpp"):
                 problems.append(f"{path}: the library includes {target}, which stands above it")
+    for path in files(root, "cuda"):
+        graph[path] = []
+        for _, name in includes(root, path):
+            target = resolve(root, path, name)
+            if target is None:
+                continue
+            graph[path].append(target)
+            parts = target.split(os.sep)
+            if parts[0] == "lib" and LEVELS[parts[1]] >= CUDA_LEVEL:
+                problems.append(f"{path}: level {CUDA_LEVEL} includes {target}, level {LEVELS[parts[1]]}")
     cycle = find_cycle(graph)
     if cycle:
         problems.append("cycle of includes: " + " -> ".join(cycle))
