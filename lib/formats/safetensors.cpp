@@ -63,7 +63,8 @@ Status read_entry(const Json& value, uint64_t body_bytes, TensorEntry* entry) {
   const std::string& dtype_text = dtype->get_ref<const std::string&>();
   const auto known = dtype_from_safetensors(dtype_text);
   if (!known) {
-    return unsupported("", "element type {} is not read (F32, F16, BF16, F64, I8, I16, I32, I64, U8, BOOL and F8_E4M3 are)",
+    return unsupported("",
+                       "element type {} is not read (F32, F16, BF16, F64, I8, I16, I32, I64, U8, BOOL and F8_E4M3 are)",
                        quote_name(dtype_text));
   }
   entry->dtype = *known;

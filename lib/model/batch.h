@@ -19,9 +19,9 @@ struct Batch {
   std::vector<int32_t> positions;            // [num_tokens] index in the row's sequence
   std::vector<int32_t> query_start;          // [num_seqs + 1] rows of each sequence, first 0, last num_tokens
   std::vector<const int32_t*> block_tables;  // [num_seqs] ids of the sequence's blocks, enough for its last position
-  std::vector<int64_t> slots;        // [num_tokens] block_id * block_size + offset where the row's key and value go
-  std::vector<int32_t> logits_rows;  // rows whose logits are wanted, ascending
-  std::vector<int32_t> token_types;  // [num_tokens] segment of each token where the model has segments; empty: all 0
+  std::vector<int64_t> slots;          // [num_tokens] block_id * block_size + offset where the row's key and value go
+  std::vector<int32_t> logits_rows;    // rows whose logits are wanted, ascending
+  std::vector<int32_t> token_types;    // [num_tokens] segment of each token where the model has segments; empty: all 0
   std::vector<HiddenTap> hidden_taps;  // may overlap
 
   // Rows whose embedding is given, ascending, and theirs: [hidden_size] floats in place of the token's, then as many for
