@@ -2,7 +2,8 @@
 # Builds and runs every test this machine can run, or the named suites.
 #   bash tests/run.sh [--data DIR] [suite ...]
 # Suites: unit ops emulator golden engine capi abi install python cli server structure fuzz asan. With no name: all of them. By name
-# only: gcc, which compiles the library with g++ and its warnings as errors; aarch64, which cross-compiles and emulates.
+# only: gcc, which compiles the library with g++ and its warnings as errors; aarch64, which cross-compiles and emulates;
+# cuda-static, which compiles the CUDA kernels with nvcc where there is one.
 # DIR holds the larger test data (goldens/, cases/); ../shared is taken where it is there. Ends with ctest's summary; what
 # was skipped is listed with its reason.
 set -euo pipefail
@@ -16,7 +17,7 @@ if [ "${1:-}" = --data ]; then
   shift 2
 fi
 suites=("$@")
-known=(unit ops emulator golden engine capi abi install python cli server structure fuzz asan gcc aarch64)
+known=(unit ops emulator golden engine capi abi install python cli server structure fuzz asan gcc aarch64 cuda-static)
 for suite in "${suites[@]}"; do
   if [[ " ${known[*]} " != *" $suite "* ]]; then
     echo "tests/run.sh: there is no suite '$suite'; the suites: ${known[*]}" >&2
@@ -82,6 +83,11 @@ if [ ${#suites[@]} -gt 0 ] && wants gcc; then
   cmake -S . -B build/gcc -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++ \
     -DHEADRACE_BUILD_TESTS=OFF -DHEADRACE_BUILD_EXAMPLES=OFF >"$log/gcc-configure.log"
   cmake --build build/gcc --target headrace >"$log/gcc-build.log" 2>&1 || { tail -50 "$log/gcc-build.log"; exit 1; }
+fi
+
+if [ ${#suites[@]} -gt 0 ] && wants cuda-static; then
+  echo "== cuda-static: the CUDA kernels for every architecture, without a warning"
+  $python cuda/compile_kernels.py .
 fi
 
 labels=()
