@@ -31,6 +31,7 @@ def compile_one(nvcc, root, source, architecture, folder):
     if done.returncode != 0:
         print(f"{source.name} for {architecture} does not compile:\n{done.stderr}")
         return None
+    print(f"{source.name} for {architecture}", flush=True)
     kernels, name, lost = {}, None, 0
     for line in done.stderr.splitlines():
         if match := re.search(r"Compiling entry function '(\w+)'", line):
