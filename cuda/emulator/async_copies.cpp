@@ -187,6 +187,13 @@ void start_bulk_copy(void* shared, const void* global, uint32_t bytes, uint64_t*
   }
 }
 
+void end_bulk_copies(const Block& block) {
+  const size_t left = std::erase_if(bulk_copies(), [&](const BulkCopy& copy) { return copy.thread->block == &block; });
+  if (left == 0) return;
+  report(FindingKind::kMisuse, current_launch().kernel,
+         "a block ends with " + std::to_string(left) + " bulk copies under way");
+}
+
 void drop_bulk_copies() { bulk_copies().clear(); }
 
 }  // namespace headrace::emulator

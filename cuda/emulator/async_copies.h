@@ -9,6 +9,8 @@
 
 namespace headrace::emulator {
 
+struct Block;
+
 // cp.async of 4, 8 or 16 bytes; of the source only the first source_bytes are read, the rest becomes zero.
 void start_copy(void* destination, const void* source, uint32_t bytes, uint32_t source_bytes);
 void commit_copies();
@@ -25,7 +27,9 @@ void mbarrier_arrive(uint64_t* barrier, uint32_t bytes, Place place);
 void mbarrier_wait(uint64_t* barrier, uint32_t parity, Place place);
 // cp.async.bulk: addresses and size are multiples of 16.
 void start_bulk_copy(void* shared, const void* global, uint32_t bytes, uint64_t* barrier);
-// Of the scheduler: forgets what an abandoned launch left.
+// Of the scheduler: a block has ended. It must have waited for its bulk copies, which go to its shared memory.
+void end_bulk_copies(const Block& block);
+// Forgets what an abandoned launch left.
 void drop_bulk_copies();
 
 }  // namespace headrace::emulator

@@ -187,6 +187,7 @@ void Scheduler::finish(Thread& thread) {
 }
 
 void Scheduler::end_block(Block* block) {
+  end_bulk_copies(*block);
   if (options().count) add_block(*block);
   release_arena(*block);
   blocks_.erase(std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& b) { return b.get() == block; }));

@@ -96,6 +96,13 @@ TEST_CASE(
   options() = Options{};
 }
 
+TEST_CASE("A block that ends before its bulk copies have come") {
+  DeviceArray<uint4> in(std::vector<uint4>(1, uint4{1, 2, 3, 4}));
+  REQUIRE(probe_abandoned_copy(in.get()) == cudaSuccess);
+  CHECK(cudaDeviceSynchronize() == cudaSuccess);
+  CHECK(contains(take_findings(), FindingKind::kMisuse, "1 bulk copies under way"));
+}
+
 TEST_CASE("Reads of what nobody wrote") {
   must_find(FindingKind::kUninitialised, "of shared memory at byte 564", [] {  // 256 + 77 * 4
     DeviceArray<int> in(counting(256)), out(1);

@@ -189,6 +189,14 @@ __global__ void bulk_pipeline(const uint4* in, uint4* out, int tiles, Fault faul
   }
 }
 
+__global__ void abandoned_copy(const uint4* in) {
+  HEADRACE_SHARED_ARRAY(uint4, value, 1);
+  HEADRACE_SHARED_ARRAY(uint64_t, full, 1);
+  cuda::mbarrier_init(full, 1);
+  cuda::mbarrier_arrive_expect(full, sizeof(uint4));
+  cuda::bulk_copy(value, in, sizeof(uint4), full);
+}
+
 __global__ void mma(int type, const void* a, const void* b, void* d) {
   HEADRACE_SHARED_ARRAY(uint4, rows, 32);  // a as 16 rows of two vectors of 16 bytes
   const int lane = static_cast<int>(threadIdx.x), g = lane / 4, t = lane % 4;
@@ -278,6 +286,7 @@ cudaError_t probe_pipeline(const uint4* in, uint4* out, int tiles, Fault fault) 
 cudaError_t probe_bulk_pipeline(const uint4* in, uint4* out, int tiles, Fault fault) {
   return launch("bulk_pipeline", bulk_pipeline, {1, kTile + 1, 2 * kTile * sizeof(uint4)}, in, out, tiles, fault);
 }
+cudaError_t probe_abandoned_copy(const uint4* in) { return launch("abandoned_copy", abandoned_copy, {1, 1}, in); }
 cudaError_t probe_mma(int type, const void* a, const void* b, void* d) {
   return launch("mma", mma, {1, 32}, type, a, b, d);
 }

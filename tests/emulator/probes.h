@@ -50,6 +50,9 @@ cudaError_t probe_pipeline(const uint4* in, uint4* out, int tiles, Fault fault);
 // filled before all have read it.
 cudaError_t probe_bulk_pipeline(const uint4* in, uint4* out, int tiles, Fault fault);
 
+// Starts a bulk copy of 16 bytes and ends.
+cudaError_t probe_abandoned_copy(const uint4* in);
+
 // d = a b for one warp: a [16][k] row by row, b [8][k], d [16][8]; k = 16 halves (type 0 float16, 1 bfloat16) or 32 bytes
 // (type 2, d as int32).
 cudaError_t probe_mma(int type, const void* a, const void* b, void* d);
