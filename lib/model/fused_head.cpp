@@ -17,19 +17,19 @@ namespace {
 // How files name what stands around the layers.
 struct AheadLayout {
   std::string_view layer_prefix;  // of the naming; the layer's number follows
-  std::vector<NamePair> around;   // fuse, embedding_norm, feature_norm and norm
+  std::vector<NamePair> around;   // fuse, token_norm, feature_norm and norm
   bool in_layer = false;          // their names begin as the layer's do
   bool gives_normed = false;
 };
 
 const AheadLayout kDeepseekLayout = {
     "model.layers.",
-    {{"fuse", "eh_proj"}, {"embedding_norm", "enorm"}, {"feature_norm", "hnorm"}, {"norm", "shared_head.norm"}},
+    {{"fuse", "eh_proj"}, {"token_norm", "enorm"}, {"feature_norm", "hnorm"}, {"norm", "shared_head.norm"}},
     true,
     false};
 const AheadLayout kQwenLayout = {"mtp.layers.",
                                  {{"fuse", "mtp.fc"},
-                                  {"embedding_norm", "mtp.pre_fc_norm_embedding"},
+                                  {"token_norm", "mtp.pre_fc_norm_embedding"},
                                   {"feature_norm", "mtp.pre_fc_norm_hidden"},
                                   {"norm", "mtp.norm"}},
                                  false,
@@ -38,7 +38,7 @@ const AheadLayout kQwenLayout = {"mtp.layers.",
 std::vector<WeightEntry> list_around(const FusedHeadSpec& spec) {
   const auto hidden = static_cast<uint64_t>(spec.body.hidden_size);
   std::vector<WeightEntry> out = {{"fuse.weight", "", {hidden, 2 * hidden}}};
-  for (const std::string norm : {"embedding_norm", "feature_norm", "norm"}) {
+  for (const std::string norm : {"token_norm", "feature_norm", "norm"}) {
     out.push_back({norm + ".weight", "", {hidden}});
     if (spec.body.norm_bias) out.push_back({norm + ".bias", "", {hidden}});
   }
@@ -161,7 +161,7 @@ Status FusedHead::run(Batch& batch, const float* features, KvCache& cache, float
       std::copy_n(normed_.data() + row * hidden, hidden, joined_.data() + (2 * row + half) * hidden);
     }
   };
-  join(embeddings_.data(), weights_.embedding_norm, 0);
+  join(embeddings_.data(), weights_.token_norm, 0);
   join(features, weights_.feature_norm, 1);
   const LinearOutput outputs[] = {weights_.fuse.to(fused_.data())};
   linear(step, joined_.data(), 2 * hidden, outputs);

@@ -37,7 +37,7 @@ struct FusedHeadHeader {
 // Immutable once loaded.
 struct FusedHeadWeights {
   ModelWeights body;
-  NormWeight embedding_norm, feature_norm, norm;
+  NormWeight token_norm, feature_norm, norm;
   LinearWeight fuse;   // [hidden_size, 2 hidden_size]
   uint64_t bytes = 0;  // of all
 

@@ -587,7 +587,7 @@ Result<FusedHeadWeights> FusedHeadWeights::load(const FusedHeadHeader& header, c
     Loader loader(header.weights, *header.file, options, silent, backend, nullptr, out.bytes);
     if (header.spec.body.norm == NormKind::kLayer) loader.layer_norm_offset = header.spec.body.norm_weight_offset;
     HEADRACE_RETURN_IF_ERROR(loader.linear("fuse", out.fuse));
-    HEADRACE_RETURN_IF_ERROR(loader.norm("embedding_norm", out.embedding_norm));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("token_norm", out.token_norm));
     HEADRACE_RETURN_IF_ERROR(loader.norm("feature_norm", out.feature_norm));
     HEADRACE_RETURN_IF_ERROR(loader.norm("norm", out.norm));
   } catch (const std::bad_alloc&) {

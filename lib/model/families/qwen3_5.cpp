@@ -181,7 +181,9 @@ constexpr NamePair kLayer[] = {
     {"feed_forward_norm", "post_attention_layernorm"},
 };
 
-WeightNaming names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, {}, kTiedHead}; }
+constexpr std::string_view kAhead[] = {"mtp."};  // layers that predict tokens further ahead
+
+WeightNaming names(const TensorFile&) { return {"model.layers.", kLayer, kHfTopNames, kAhead, kTiedHead}; }
 
 }  // namespace
 
