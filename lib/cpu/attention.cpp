@@ -2,62 +2,63 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
+#include "cpu/attention_tiles.h"
 #include "cpu/cached_row.h"
 #include "tensor/seen_positions.h"
 
 namespace headrace {
 namespace {
 
-// Partial sums of every row are closed at multiples of this many positions and merged in order, whether one thread
-// walks the splits or several share them.
-constexpr int64_t kSplit = 512;
+constexpr int64_t kSplit = kAttentionSplit;
 constexpr int64_t kChunkPositions = 64;  // of the kernel
-// Rows (token, query head) of one tile: the keys and values of a chunk are widened once for all of them. The more the
-// better, as long as queries and sums stay in a second-level cache and every thread has several tiles.
-constexpr int32_t kMostRows = 192, kFewestRows = 48;
-constexpr int64_t kUnitsPerThread = 8;
 // Where splits are shared out: long runs read memory ahead without a break, several per thread even out its pace.
 constexpr int64_t kRunsPerThread = 4;
+// Where there are fewer splits than this for a thread, the query heads of a KV head are shared out too, but no fewer than
+// so many together: each part reads the keys and values anew.
+constexpr int64_t kSplitsPerThread = 2;
+constexpr int32_t kFewestHeads = 4;
 
-struct Tile {
-  int32_t seq;
-  int32_t first_token;
-  int32_t num_tokens;
-  int64_t begin, end;  // positions that any row sees
+// Rows of a tile for some query heads of one KV head.
+struct Unit {
+  const AttentionTile& tile;
+  int32_t kv_head;
+  int32_t first_head, num_heads;
 
-  int64_t first_split() const { return begin / kSplit; }
-  int64_t num_splits() const { return (end - 1) / kSplit - first_split() + 1; }
+  int64_t rows() const { return int64_t{tile.num_tokens} * num_heads; }
 };
 
-int32_t choose_tile_tokens(const PagedAttentionParams& p, int num_threads) {
-  if (is_listed(p)) return 1;
-  const int64_t group = p.num_heads / p.layout.num_kv_heads;
-  const int64_t rows = int64_t{p.query_start[p.num_seqs]} * group * p.layout.num_kv_heads;
-  int64_t target = kMostRows;
-  while (target > kFewestRows && rows < target * kUnitsPerThread * num_threads) target /= 2;
-  return static_cast<int32_t>(std::max<int64_t>(1, target / group));
-}
-
-// Tokens of one tile stand at consecutive positions, so that what they see begins and ends ever later, spans included:
-// the positions between the first and the last that any of them sees are then all seen by one of them, hence cached.
-std::vector<Tile> cut_tiles(const PagedAttentionParams& p, int32_t tile_tokens) {
-  std::vector<Tile> tiles;
-  for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
-    for (int32_t token = p.query_start[seq]; token < p.query_start[seq + 1];) {
-      int32_t next = token + 1;
-      while (next < p.query_start[seq + 1] && next - token < tile_tokens &&
-             p.positions[next] == p.positions[next - 1] + 1) {
-        ++next;
-      }
-      tiles.push_back({seq, token, next - token, seen_begin(p, token), seen_end(p, seq, next - 1)});
-      token = next;
-    }
+// The units of one stage.
+class Units {
+ public:
+  Units(const PagedAttentionParams& p, std::span<const AttentionTile> tiles, int num_threads)
+      : tiles_(tiles), kv_heads_(p.layout.num_kv_heads), group_(p.num_heads / kv_heads_) {
+    int64_t splits = 0;
+    for (const AttentionTile& tile : tiles) splits += tile.num_splits() * kv_heads_;
+    const int64_t wanted = kSplitsPerThread * num_threads;
+    const int64_t parts = std::clamp<int64_t>((wanted + splits - 1) / std::max<int64_t>(splits, 1), 1,
+                                              std::max(1, group_ / kFewestHeads));
+    part_heads_ = static_cast<int32_t>((group_ + parts - 1) / parts);
+    parts_ = (group_ + part_heads_ - 1) / part_heads_;
   }
-  return tiles;
-}
 
-// Consecutive splits of one tile and KV head that one thread walks.
+  int64_t size() const { return static_cast<int64_t>(tiles_.size()) * kv_heads_ * parts_; }
+
+  // The last tiles of a prompt see the most keys: they come first.
+  Unit operator[](int64_t index) const {
+    const AttentionTile& tile = tiles_[tiles_.size() - 1 - static_cast<size_t>(index / parts_ / kv_heads_)];
+    const auto kv_head = static_cast<int32_t>(index / parts_ % kv_heads_);
+    const auto head = static_cast<int32_t>(index % parts_) * part_heads_;
+    return {tile, kv_head, kv_head * group_ + head, std::min(part_heads_, group_ - head)};
+  }
+
+ private:
+  std::span<const AttentionTile> tiles_;
+  int32_t kv_heads_, group_, part_heads_, parts_;
+};
+
+// Consecutive splits of one unit that one thread walks.
 struct SplitRun {
   int64_t unit;
   int64_t first, end;
@@ -135,45 +136,50 @@ struct Workspace {
 
 class Run {
  public:
-  Run(const PagedAttentionParams& params, const WrittenBias& bias, const KernelTable& kernels, int num_threads)
+  Run(const PagedAttentionParams& params, const AttentionPlan& plan, const WrittenBias& bias,
+      const KernelTable& kernels)
       : p_(params),
+        plan_(plan),
         bias_(bias),
         kernels_(kernels),
-        group_(params.num_heads / params.layout.num_kv_heads),
         head_dim_(params.layout.head_dim),
         padded_dim_((head_dim_ + kPanel - 1) / kPanel * kPanel),
-        tile_tokens_(choose_tile_tokens(params, num_threads)) {}
+        most_rows_(int64_t{plan.most_tokens} * (params.num_heads / params.layout.num_kv_heads)) {}
 
-  int32_t tile_tokens() const { return tile_tokens_; }
-  int32_t most_rows() const { return tile_tokens_ * group_; }
-  int64_t partial_floats() const { return int64_t{most_rows()} * (padded_dim_ + 2); }
+  int64_t most_rows() const { return most_rows_; }
+  // Of a row's maximum, sum and values.
+  int64_t row_floats() const { return padded_dim_ + 2; }
+
+  // Where rows between stages wait, [num_tokens, num_heads, row_floats].
+  void set_between(float* between) { between_ = between; }
 
   int64_t lay(Workspace& w, float* memory) const {
     const int64_t tile_rows = kernels_.float_tile_rows;
-    return w.lay(memory, most_rows(), (most_rows() + tile_rows - 1) / tile_rows * tile_rows, head_dim_, padded_dim_,
-                 kernels_.attention_scratch_floats(head_dim_, most_rows()), is_listed(p_) ? kSplit : 0);
+    return w.lay(memory, most_rows_, (most_rows_ + tile_rows - 1) / tile_rows * tile_rows, head_dim_, padded_dim_,
+                 kernels_.attention_scratch_floats(head_dim_, static_cast<int32_t>(most_rows_)),
+                 is_listed(p_) ? kSplit : 0);
   }
 
   // Fills the rows' ranges and their queries in the kernel's order.
-  void load_rows(const Tile& tile, int32_t kv_head, const Workspace& w) const {
-    const int64_t tile_rows = kernels_.float_tile_rows;
-    for (int32_t token = 0; token < tile.num_tokens; ++token) {
-      const int32_t batch_row = tile.first_token + token;
-      for (int32_t g = 0; g < group_; ++g) {
-        const int64_t row = int64_t{token} * group_ + g;
-        w.row_begin[row] = seen_begin(p_, batch_row);
-        w.row_end[row] = seen_end(p_, tile.seq, batch_row);
-        if (bias_.width > 0) w.row_bias[row] = bias_.of(kv_head * group_ + g, p_.positions[batch_row]);
-        const float* src = p_.q + (int64_t{batch_row} * p_.num_heads + kv_head * group_ + g) * head_dim_;
-        float* dst = w.q + row / tile_rows * tile_rows * head_dim_ + row % tile_rows;
-        for (int64_t d = 0; d < head_dim_; ++d) dst[d * tile_rows] = src[d];
+  void load_rows(const Unit& unit, const Workspace& w) const {
+    const int64_t stride = kernels_.float_tile_rows, tile_rows = rows_per_tile(unit);
+    int64_t row = 0;
+    for (const TileToken& token : tokens_of(unit)) {
+      for (int32_t head = unit.first_head; head < unit.first_head + unit.num_heads; ++head, ++row) {
+        w.row_begin[row] = seen_begin(p_, token.row);
+        w.row_end[row] = seen_end(p_, token.sequence, token.row);
+        if (bias_.width > 0) w.row_bias[row] = bias_.of(head, p_.positions[token.row]);
+        const float* src = p_.q + (int64_t{token.row} * p_.num_heads + head) * head_dim_;
+        float* dst = w.q + row / tile_rows * stride * head_dim_ + row % tile_rows;
+        for (int64_t d = 0; d < head_dim_; ++d) dst[d * stride] = src[d];
       }
     }
   }
 
   // ahead_splits: how many of the next splits the same thread will do; starts: whether this is its first.
-  void split(const Tile& tile, int32_t kv_head, int64_t index, bool starts, int64_t ahead_splits, const Workspace& w,
-             float* max, float* sum, float* acc) const {
+  void split(const Unit& unit, int64_t index, bool starts, int64_t ahead_splits, const Workspace& w, float* max,
+             float* sum, float* acc) const {
+    const AttentionTile& tile = unit.tile;
     const int64_t first = (tile.first_split() + index) * kSplit;
     AttentionSplit s;
     s.kv_dtype = static_cast<int32_t>(p_.layout.dtype);
@@ -183,15 +189,16 @@ class Run {
     s.code_bytes = static_cast<int64_t>(p_.layout.code_bytes());
     s.half_bytes = static_cast<int64_t>(p_.layout.half_bytes());
     s.scale_groups = p_.layout.scale_groups();
-    s.cache =
-        reinterpret_cast<const uint8_t*>(p_.cache_of(tile.seq)) + static_cast<size_t>(kv_head) * p_.layout.head_bytes();
+    s.cache = reinterpret_cast<const uint8_t*>(p_.cache_of(tile.sequence)) +
+              static_cast<size_t>(unit.kv_head) * p_.layout.head_bytes();
     s.block_bytes = static_cast<int64_t>(p_.layout.block_bytes());
-    s.block_table = p_.block_tables[tile.seq];
+    s.block_table = p_.block_tables[tile.sequence];
     s.begin = std::max(tile.begin, first);
     s.end = std::min(tile.end, first + kSplit);
     s.starts = starts;
     s.ahead_end = std::min(tile.end, first + ahead_splits * kSplit + kSplit);
-    s.num_rows = tile.num_tokens * group_;
+    s.num_rows = static_cast<int32_t>(unit.rows());
+    s.tile_rows = static_cast<int32_t>(rows_per_tile(unit));
     s.q = w.q;
     s.row_begin = w.row_begin;
     s.row_end = w.row_end;
@@ -203,50 +210,68 @@ class Run {
     s.acc = acc;
     s.scratch = w.kernel;
     s.rows = s.row_scales = nullptr;
-    if (is_listed(p_)) list_rows(tile, kv_head, s, w);
+    if (is_listed(p_)) list_rows(unit, s, w);
     kernels_.attention_split(s);
   }
 
-  void start(const Tile& tile, int32_t kv_head, const Workspace& w) const {
-    const int64_t rows = int64_t{tile.num_tokens} * group_;
-    for (int64_t row = 0; row < rows; ++row) {
-      // A sink is a logit whose value vector is zero.
-      w.max[row] =
-          p_.sinks == nullptr ? -std::numeric_limits<float>::infinity() : p_.sinks[kv_head * group_ + row % group_];
-      w.sum[row] = p_.sinks == nullptr ? 0.0f : 1.0f;
+  void start(const Unit& unit, const Workspace& w) const {
+    int64_t row = 0;
+    for (const TileToken& token : tokens_of(unit)) {
+      for (int32_t head = unit.first_head; head < unit.first_head + unit.num_heads; ++head, ++row) {
+        float* const acc = w.acc + row * padded_dim_;
+        if (unit.tile.resumes) {
+          const float* from = between(token, head);
+          w.max[row] = from[0];
+          w.sum[row] = from[1];
+          std::copy_n(from + 2, padded_dim_, acc);
+          continue;
+        }
+        // A sink is a logit whose value vector is zero.
+        w.max[row] = p_.sinks == nullptr ? -std::numeric_limits<float>::infinity() : p_.sinks[head];
+        w.sum[row] = p_.sinks == nullptr ? 0.0f : 1.0f;
+        std::fill_n(acc, padded_dim_, 0.0f);
+      }
     }
-    std::fill_n(w.acc, rows * padded_dim_, 0.0f);
   }
 
-  void merge(const Tile& tile, const Workspace& w, const float* max, const float* sum, const float* acc) const {
-    const int64_t rows = int64_t{tile.num_tokens} * group_;
-    for (int64_t row = 0; row < rows; ++row) {
+  void merge(const Unit& unit, const Workspace& w, const float* max, const float* sum, const float* acc) const {
+    for (int64_t row = 0; row < unit.rows(); ++row) {
       kernels_.attention_merge(max[row], sum[row], acc + row * padded_dim_, padded_dim_, &w.max[row], &w.sum[row],
                                w.acc + row * padded_dim_);
     }
   }
 
-  void finish(const Tile& tile, int32_t kv_head, const Workspace& w) const {
-    const int64_t rows = int64_t{tile.num_tokens} * group_;
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t batch_row = tile.first_token + row / group_;
-      float* out = p_.out + (batch_row * p_.num_heads + kv_head * group_ + row % group_) * head_dim_;
-      kernels_.attention_finish(w.acc + row * padded_dim_, w.sum[row], head_dim_, out);
+  void finish(const Unit& unit, const Workspace& w) const {
+    int64_t row = 0;
+    for (const TileToken& token : tokens_of(unit)) {
+      for (int32_t head = unit.first_head; head < unit.first_head + unit.num_heads; ++head, ++row) {
+        const float* const acc = w.acc + row * padded_dim_;
+        if (unit.tile.goes_on) {
+          float* const to = between(token, head);
+          to[0] = w.max[row];
+          to[1] = w.sum[row];
+          std::copy_n(acc, padded_dim_, to + 2);
+          continue;
+        }
+        float* out = p_.out + (int64_t{token.row} * p_.num_heads + head) * head_dim_;
+        kernels_.attention_finish(acc, w.sum[row], head_dim_, out);
+      }
     }
   }
 
  private:
   // Where the rows of a split's ranks lie.
-  void list_rows(const Tile& tile, int32_t kv_head, AttentionSplit& s, const Workspace& w) const {
-    const int64_t positions = listed_positions(p_, tile.first_token);
-    const int64_t first = p_.selected.positions == nullptr ? window_begin(p_, tile.first_token) : 0;
+  void list_rows(const Unit& unit, AttentionSplit& s, const Workspace& w) const {
+    const TileToken token = tokens_of(unit)[0];
+    const int64_t positions = listed_positions(p_, token.row);
+    const int64_t first = p_.selected.positions == nullptr ? window_begin(p_, token.row) : 0;
     for (int64_t rank = s.begin; rank < s.end; ++rank) {
       const bool is_run = rank >= positions;
-      const int64_t number = is_run ? number_in(p_.runs.selected, tile.first_token, rank - positions, 0)
-                                    : number_in(p_.selected, tile.first_token, rank, first);
+      const int64_t number = is_run ? number_in(p_.runs.selected, token.row, rank - positions, 0)
+                                    : number_in(p_.selected, token.row, rank, first);
       const KvLayout& layout = is_run ? p_.runs.layout : p_.layout;
-      const std::byte* head =
-          (is_run ? p_.runs.cache : p_.cache_of(tile.seq)) + static_cast<size_t>(kv_head) * layout.head_bytes();
+      const std::byte* head = (is_run ? p_.runs.cache : p_.cache_of(token.sequence)) +
+                              static_cast<size_t>(unit.kv_head) * layout.head_bytes();
       const CachedRow row = cached_row(layout, head, s.block_table, number);
       w.listed[rank - s.begin] = row.codes;
       w.listed_scales[rank - s.begin] = row.scales;
@@ -260,11 +285,87 @@ class Run {
     return list.positions == nullptr ? first + rank : list.positions[token * list.max_count + rank];
   }
 
+  std::span<const TileToken> tokens_of(const Unit& unit) const {
+    return std::span(plan_.tokens)
+        .subspan(static_cast<size_t>(unit.tile.first_token), static_cast<size_t>(unit.tile.num_tokens));
+  }
+  // As many tiles of the kernel as its widest would make, all about as wide: narrow ones wait for their operands.
+  int64_t rows_per_tile(const Unit& unit) const {
+    const int64_t tiles = (unit.rows() + kernels_.float_tile_rows - 1) / kernels_.float_tile_rows;
+    return (unit.rows() + tiles - 1) / tiles;
+  }
+  float* between(const TileToken& token, int32_t head) const {
+    return between_ + (int64_t{token.row} * p_.num_heads + head) * row_floats();
+  }
+
   const PagedAttentionParams& p_;
+  const AttentionPlan& plan_;
   const WrittenBias& bias_;
   const KernelTable& kernels_;
-  int32_t group_, head_dim_, padded_dim_, tile_tokens_;
+  const int32_t head_dim_, padded_dim_;
+  const int64_t most_rows_;
+  float* between_ = nullptr;
 };
+
+// Walks the units of one stage. partials: scratch.
+void run_stage(const Run& run, const Units& units, std::span<const Workspace> spaces, AlignedBuffer& partials,
+               ThreadPool& pool) {
+  if (pool.num_threads() == 1 || units.size() >= 4 * pool.num_threads()) {
+    pool.run(units.size(), [&](int64_t index, int thread) {
+      const Unit unit = units[index];
+      const Workspace& w = spaces[static_cast<size_t>(thread)];
+      run.load_rows(unit, w);
+      run.start(unit, w);
+      const int64_t splits = unit.tile.num_splits();
+      for (int64_t split = 0; split < splits; ++split) {
+        run.split(unit, split, split == 0, splits - 1 - split, w, w.split_max, w.split_sum, w.split_acc);
+        run.merge(unit, w, w.split_max, w.split_sum, w.split_acc);
+      }
+      run.finish(unit, w);
+    });
+    return;
+  }
+
+  // Few units, as when one long sequence is decoded: runs of splits are shared out, then all splits merged in order.
+  const int64_t count = units.size();
+  std::vector<int64_t> first_split(static_cast<size_t>(count) + 1, 0);
+  for (int64_t unit = 0; unit < count; ++unit) {
+    first_split[static_cast<size_t>(unit) + 1] = first_split[static_cast<size_t>(unit)] + units[unit].tile.num_splits();
+  }
+  const int64_t run_length = std::max<int64_t>(1, first_split.back() / (kRunsPerThread * pool.num_threads()));
+  std::vector<SplitRun> runs;
+  for (int64_t unit = 0; unit < count; ++unit) {
+    const int64_t splits = units[unit].tile.num_splits();
+    for (int64_t first = 0; first < splits; first += run_length) {
+      runs.push_back({unit, first, std::min(first + run_length, splits)});
+    }
+  }
+  const int64_t rows = run.most_rows(), stride = rows * run.row_floats();
+  partials.reserve(static_cast<uint64_t>(first_split.back() * stride) * sizeof(float));
+  const auto partial = [&](int64_t unit, int64_t split) {
+    return partials.as<float>() + (first_split[static_cast<size_t>(unit)] + split) * stride;
+  };
+  pool.run(static_cast<int64_t>(runs.size()), [&](int64_t index, int thread) {
+    const SplitRun& each = runs[static_cast<size_t>(index)];
+    const Unit unit = units[each.unit];
+    const Workspace& w = spaces[static_cast<size_t>(thread)];
+    run.load_rows(unit, w);
+    for (int64_t split = each.first; split < each.end; ++split) {
+      float* at = partial(each.unit, split);
+      run.split(unit, split, split == each.first, each.end - 1 - split, w, at, at + rows, at + 2 * rows);
+    }
+  });
+  pool.run(count, [&](int64_t index, int thread) {
+    const Unit unit = units[index];
+    const Workspace& w = spaces[static_cast<size_t>(thread)];
+    run.start(unit, w);
+    for (int64_t split = 0; split < unit.tile.num_splits(); ++split) {
+      const float* at = partial(index, split);
+      run.merge(unit, w, at, at + rows, at + 2 * rows);
+    }
+    run.finish(unit, w);
+  });
+}
 
 }  // namespace
 
@@ -275,12 +376,12 @@ void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, con
     bias.values = bias_.as<float>();
     pool.run(params.num_heads, [&](int64_t head, int) { bias.fill(params, static_cast<int32_t>(head)); });
   }
-  const Run run(params, bias, kernels, pool.num_threads());
-  const std::vector<Tile> tiles = cut_tiles(params, run.tile_tokens());
-  const int64_t heads = params.layout.num_kv_heads;
-  const int64_t units = static_cast<int64_t>(tiles.size()) * heads;
-  if (units == 0) return;
-
+  const AttentionPlan plan = plan_attention(params, pool.num_threads());
+  Run run(params, plan, bias, kernels);
+  if (plan.has_stages()) {
+    const int64_t rows = int64_t{params.query_start[params.num_seqs]} * params.num_heads;
+    run.set_between(between_.reserve_floats(rows * run.row_floats()));
+  }
   thread_scratch_.resize(static_cast<size_t>(pool.num_threads()));
   std::vector<Workspace> spaces(thread_scratch_.size());
   for (size_t thread = 0; thread < spaces.size(); ++thread) {
@@ -288,68 +389,9 @@ void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, con
     thread_scratch_[thread].reserve(static_cast<uint64_t>(floats) * sizeof(float));
     run.lay(spaces[thread], thread_scratch_[thread].as<float>());
   }
-  // The last tiles of a prompt see the most keys: they start first.
-  const auto tile_of = [&](int64_t unit) -> const Tile& {
-    return tiles[tiles.size() - 1 - static_cast<size_t>(unit / heads)];
-  };
-
-  if (pool.num_threads() == 1 || units >= 4 * pool.num_threads()) {
-    pool.run(units, [&](int64_t unit, int thread) {
-      const Tile& tile = tile_of(unit);
-      const int32_t kv_head = static_cast<int32_t>(unit % heads);
-      const Workspace& w = spaces[static_cast<size_t>(thread)];
-      run.load_rows(tile, kv_head, w);
-      run.start(tile, kv_head, w);
-      for (int64_t index = 0; index < tile.num_splits(); ++index) {
-        run.split(tile, kv_head, index, index == 0, tile.num_splits() - 1 - index, w, w.split_max, w.split_sum,
-                  w.split_acc);
-        run.merge(tile, w, w.split_max, w.split_sum, w.split_acc);
-      }
-      run.finish(tile, kv_head, w);
-    });
-    return;
+  for (const std::vector<AttentionTile>& tiles : plan.stages) {
+    run_stage(run, Units(params, tiles, pool.num_threads()), spaces, partials_, pool);
   }
-
-  // Few tiles, as when one long sequence is decoded: runs of splits are shared out, then all splits merged in order.
-  std::vector<int64_t> first_split(static_cast<size_t>(units) + 1, 0);
-  for (int64_t unit = 0; unit < units; ++unit) {
-    first_split[static_cast<size_t>(unit) + 1] = first_split[static_cast<size_t>(unit)] + tile_of(unit).num_splits();
-  }
-  const int64_t run_length = std::max<int64_t>(1, first_split.back() / (kRunsPerThread * pool.num_threads()));
-  std::vector<SplitRun> runs;
-  for (int64_t unit = 0; unit < units; ++unit) {
-    const int64_t splits = tile_of(unit).num_splits();
-    for (int64_t first = 0; first < splits; first += run_length) {
-      runs.push_back({unit, first, std::min(first + run_length, splits)});
-    }
-  }
-  const int64_t rows = run.most_rows(), stride = run.partial_floats();
-  partials_.reserve(static_cast<uint64_t>(first_split.back() * stride) * sizeof(float));
-  const auto partial = [&](int64_t unit, int64_t split) {
-    return partials_.as<float>() + (first_split[static_cast<size_t>(unit)] + split) * stride;
-  };
-  pool.run(static_cast<int64_t>(runs.size()), [&](int64_t index, int thread) {
-    const SplitRun& each = runs[static_cast<size_t>(index)];
-    const Tile& tile = tile_of(each.unit);
-    const int32_t kv_head = static_cast<int32_t>(each.unit % heads);
-    const Workspace& w = spaces[static_cast<size_t>(thread)];
-    run.load_rows(tile, kv_head, w);
-    for (int64_t split = each.first; split < each.end; ++split) {
-      float* at = partial(each.unit, split);
-      run.split(tile, kv_head, split, split == each.first, each.end - 1 - split, w, at, at + rows, at + 2 * rows);
-    }
-  });
-  pool.run(units, [&](int64_t unit, int thread) {
-    const Tile& tile = tile_of(unit);
-    const int32_t kv_head = static_cast<int32_t>(unit % heads);
-    const Workspace& w = spaces[static_cast<size_t>(thread)];
-    run.start(tile, kv_head, w);
-    for (int64_t split = 0; split < tile.num_splits(); ++split) {
-      const float* at = partial(unit, split);
-      run.merge(tile, w, at, at + rows, at + 2 * rows);
-    }
-    run.finish(tile, kv_head, w);
-  });
 }
 
 }  // namespace headrace

@@ -17,7 +17,7 @@ class CpuAttention {
 
  private:
   std::vector<AlignedBuffer> thread_scratch_;
-  AlignedBuffer partials_;
+  AlignedBuffer partials_, between_;
   AlignedBuffer bias_;  // biases by position, written out
 };
 

@@ -65,7 +65,8 @@ struct AttentionSplit {
   bool starts;               // nothing before it has asked memory for the first chunk
   int64_t ahead_end;         // the same rows will be multiplied up to here next: worth asking memory for
   int32_t num_rows;          // (token, query head) pairs
-  const float* q;            // [tiles of float_tile_rows][head_dim][float_tile_rows]
+  int32_t tile_rows;         // of each tile of q but the last, at most float_tile_rows
+  const float* q;            // [tiles of tile_rows][head_dim][float_tile_rows]
   const int64_t* row_begin;  // [num_rows] visible positions of each row, not clipped to the split
   const int64_t* row_end;
   float scale;

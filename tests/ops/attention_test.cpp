@@ -4,12 +4,16 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cpu/attention_tiles.h"
+
 namespace headrace::test {
 namespace {
 
 struct Sequence {
   int32_t first_position;  // of its first row in the batch; earlier positions are cached already
   int32_t num_rows;
+  int32_t like = -1;  // an earlier sequence of the batch whose first `shared_blocks` blocks are this one's too
+  int32_t shared_blocks = 0;
 };
 
 struct Case {
@@ -55,11 +59,17 @@ struct Batch {
     run_cache.assign(static_cast<size_t>(num_blocks) * runs.block_bytes(), std::byte{0xff});
     const auto reference = make_reference_backend();
     size_t next_id = 0;
+    std::vector<std::vector<int32_t>> whole;
     for (const Sequence& s : c.sequences) {
       const int32_t length = s.first_position + s.num_rows;
       std::vector<int32_t> table;
+      if (s.like >= 0) {
+        table = whole[static_cast<size_t>(s.like)];
+        table.resize(static_cast<size_t>(s.shared_blocks));
+      }
       while (static_cast<int32_t>(table.size()) * c.block_size < length) table.push_back(ids[next_id++]);
-      store(*reference, layout, cache, table, length);
+      whole.push_back(table);
+      store(*reference, layout, cache, table, length);  // shared blocks get the same again: equal seeds
       if (c.run > 0) store(*reference, runs, run_cache, table, length);
       // Blocks that no row of the batch sees any more have left the table.
       if (c.window > 0 && c.run == 0) {  // reading through this entry leaves the address space
@@ -108,13 +118,23 @@ struct Batch {
     }
   }
 
-  // Random rows of all tokens or, of runs, of the last of each.
+  // Random rows of all tokens or, of runs, of the last of each: a function of the block.
   void store(Backend& reference, const KvLayout& part, std::vector<std::byte>& blocks,
              const std::vector<int32_t>& table, int32_t length) {
     const auto count = static_cast<int32_t>(part.rows_before(length - 1));
-    const auto size = static_cast<size_t>(count * c.kv_heads * c.head_dim);
-    std::vector<float> k = random_floats(size, 20 + static_cast<uint32_t>(table[0] + 50 * part.tokens_per_row));
-    std::vector<float> v = random_floats(size, 40);
+    const auto width = static_cast<size_t>(c.kv_heads * c.head_dim), size = static_cast<size_t>(count) * width;
+    std::vector<float> k, v;
+    for (int32_t i = 0; i < count; i += part.rows_per_block()) {
+      const auto block = static_cast<uint32_t>(table[static_cast<size_t>(part.last_token(i) / c.block_size)]);
+      const size_t of_block = static_cast<size_t>(part.rows_per_block()) * width;
+      const std::vector<float> keys =
+          random_floats(of_block, 20 + block + 1000 * static_cast<uint32_t>(part.tokens_per_row));
+      const std::vector<float> values = random_floats(of_block, 500000 + block);
+      k.insert(k.end(), keys.begin(), keys.end());
+      v.insert(v.end(), values.begin(), values.end());
+    }
+    k.resize(size);
+    v.resize(size);
     for (float x : c.is_listed() ? k : v) largest_value = std::max(largest_value, std::fabs(static_cast<double>(x)));
     for (size_t at = 0; at < size; at += static_cast<size_t>(c.head_dim)) {
       double norm = 0.0;
@@ -137,8 +157,10 @@ struct Batch {
     reference.rope_and_store_kv(p);
   }
 
-  // Rows [begin, end) of sequence `seq`, or the whole batch for seq < 0.
-  std::vector<float> run(Backend& backend, int seq = -1, int32_t begin = 0, int32_t end = 0) const {
+  // Gives `use` the op's parameters for rows [begin, end) of sequence `seq`, or for the whole batch where seq < 0, and
+  // returns what it wrote.
+  template <class Use>
+  std::vector<float> with_params(const Use& use, int seq = -1, int32_t begin = 0, int32_t end = 0) const {
     std::vector<int32_t> starts = query_start, ends;
     std::vector<const int32_t*> pointers;
     for (const Sequence& s : c.sequences) ends.push_back(s.first_position + s.num_rows);
@@ -187,7 +209,16 @@ struct Batch {
       p.runs.selected = {selected_runs.data() + int64_t{first} * c.selected_runs, run_counts.data() + first,
                          c.selected_runs};
     }
-    backend.paged_attention(p);
+    use(p);
+    return out;
+  }
+
+  std::vector<float> run(Backend& backend, int seq = -1, int32_t begin = 0, int32_t end = 0) const {
+    return with_params([&](const PagedAttentionParams& p) { backend.paged_attention(p); }, seq, begin, end);
+  }
+  AttentionPlan plan(int num_threads) const {
+    AttentionPlan out;
+    with_params([&](const PagedAttentionParams& p) { out = plan_attention(p, num_threads); });
     return out;
   }
 
@@ -410,6 +441,70 @@ TEST_CASE("Attention adds biases by distance, those of its reach to all beyond")
   check(c, false);
 }
 
+TEST_CASE("Sequences that begin in the same blocks walk whole splits of them together") {
+  // Two splits of all four, then one more of the last three, then each its own.
+  Case c{KvDType::kF16, 16, 1, 2, 64, {{1100, 1}, {1800, 1, 0, 16}, {1600, 2, 1, 24}, {1537, 1, 2, 24}, {1300, 1}}};
+  for (int threads : {1, 2, 16}) {
+    const AttentionPlan plan = Batch(c).plan(threads);
+    REQUIRE(plan.stages.size() == 3);
+    REQUIRE(plan.stages[0].size() == 2);  // the last sequence has a tile of its own
+    const AttentionTile& all = plan.stages[0][0].num_tokens > 1 ? plan.stages[0][0] : plan.stages[0][1];
+    CHECK((all.num_tokens == 5 && all.begin == 0 && all.end == 1024 && !all.resumes && all.goes_on));
+    REQUIRE(plan.stages[1].size() == 2);
+    for (const AttentionTile& tile : plan.stages[1]) {
+      CHECK((tile.begin == 1024 && tile.resumes));
+      CHECK((tile.goes_on ? tile.num_tokens == 4 && tile.end == 1536 : tile.num_tokens == 1 && tile.end == 1101));
+    }
+    CHECK(plan.stages[2].size() == 3);
+    for (const AttentionTile& tile : plan.stages[2]) CHECK((tile.begin == 1536 && tile.resumes && !tile.goes_on));
+  }
+  // A window that begins in the third split leaves nothing that these share: their own begin there.
+  c.window = 60;
+  CHECK_FALSE(Batch(c).plan(2).has_stages());
+  c.window = 1000;
+  CHECK(Batch(c).plan(2).stages.size() == 2);
+  c.window = 0;
+  c.own_caches = true;
+  CHECK_FALSE(Batch(c).plan(2).has_stages());
+  c.own_caches = false;
+  c.sequences = {{512, 1}, {512, 1, 0, 8}};
+  CHECK(Batch(c).plan(2).has_stages());
+  c.sequences = {{511, 1}, {511, 1, 0, 7}};
+  CHECK_FALSE(Batch(c).plan(2).has_stages());
+}
+
+TEST_CASE("What sequences share of their blocks changes no bit") {
+  std::mt19937 random(3);
+  const auto below = [&](int32_t n) { return static_cast<int32_t>(random() % static_cast<uint32_t>(n)); };
+  int staged = 0;
+  for (int i = 0; i < 14; ++i) {
+    Case c;
+    c.dtype = static_cast<KvDType>(i % 4);
+    c.head_dim = i % 3 == 0 ? 20 : 32;
+    c.kv_heads = 1 + below(2);
+    c.group = 1 + below(5);
+    c.block_size = 16 << below(4);
+    for (int32_t seq = 0, count = 2 + below(4); seq < count; ++seq) {
+      Sequence s{400 + below(1000), below(4) == 0 ? 1 + below(6) : 1};
+      if (seq > 0 && below(5) > 0) {
+        s.like = below(seq);
+        const Sequence& other = c.sequences[static_cast<size_t>(s.like)];
+        s.shared_blocks = std::min(other.first_position, s.first_position) / c.block_size;
+        if (below(3) == 0) s.shared_blocks = below(s.shared_blocks + 1);
+      }
+      c.sequences.push_back(s);
+    }
+    if (i % 4 == 1) c.window = 1 + below(1500);
+    if (i % 5 == 2) c.chunk = 100 + below(900);
+    c.sinks = i % 6 == 3;
+    if (i % 7 == 4) c.softcap = 20.0f;
+    if (i % 8 == 5) c.bias_reach = 128;
+    staged += Batch(c).plan(2).has_stages() ? 1 : 0;
+    check(c);
+  }
+  CHECK(staged >= 6);
+}
+
 TEST_CASE("Sequences with caches of their own see those alone") {
   for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kQ8}) {
     for (bool both_ways : {false, true}) {
@@ -452,6 +547,13 @@ TEST_CASE("A NaN stays with the rows that see it") {
     const size_t edge = 30 * 64;
     CHECK(std::memcmp(out.data(), clean.data(), edge * sizeof(float)) == 0);
     CHECK(std::all_of(out.begin() + edge, out.end(), [](float x) { return std::isnan(x); }));
+  }
+}
+
+TEST_CASE("The query heads of one KV head are shared out where there is little else to share") {
+  for (KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kQ8}) {
+    for (int32_t group : {8, 9, 16, 40, 128}) check({dtype, 48, 1, group, 16, {{300, 1}}, 0, 0.0f, true});
+    check({dtype, 32, 1, 16, 16, {{700, 2}}});
   }
 }
 

@@ -155,8 +155,9 @@ HEADRACE_INLINE void attend_chunk(const AttentionSplit& a, const Scratch& scratc
                                   int64_t row_bytes) {
   const int32_t panels = a.padded_dim / kPanel;
   const int64_t scale_row_bytes = a.scale_groups * 2;
-  for (int32_t first_row = 0; first_row < a.num_rows; first_row += kTileRows) {
-    const int rows = a.num_rows - first_row < kTileRows ? a.num_rows - first_row : kTileRows;
+  const float* q = a.q;
+  for (int32_t first_row = 0; first_row < a.num_rows; first_row += a.tile_rows, q += kTileRows * a.head_dim) {
+    const int rows = a.num_rows - first_row < a.tile_rows ? a.num_rows - first_row : a.tile_rows;
     Range ranges[kTileRows];
     bool any = false;
     for (int r = 0; r < rows; ++r) {
@@ -164,8 +165,7 @@ HEADRACE_INLINE void attend_chunk(const AttentionSplit& a, const Scratch& scratc
       any |= ranges[r].begin < ranges[r].end;
     }
     if (!any) continue;
-    score_tile<kType, kAhead>(rows, keys, first_tile, last_tile + 1, a.q + static_cast<int64_t>(first_row) * a.head_dim,
-                              a.head_dim, scratch.scores);
+    score_tile<kType, kAhead>(rows, keys, first_tile, last_tile + 1, q, a.head_dim, scratch.scores);
     float shrink[kPanel];
     soften(a, chunk, first_row, rows, ranges, scratch.scores, scratch.lanes, shrink);
 
