@@ -14,6 +14,7 @@
 #include "model/forward.h"
 #include "model/input_encoder.h"
 #include "model/rope_length.h"
+#include "model/vision_encoder.h"
 #include "ops/checking_backend.h"
 #include "tensor/dequantize.h"
 
@@ -176,6 +177,28 @@ Result<EncoderMemory> run_encoder(const Model& model, const ModelSpec& spec, Che
   return memory;
 }
 
+// An image of two by two rows of the decoder through the encoder for images.
+Status run_image(const Model& model, CheckingBackend& backend) {
+  VisionSpec vision = *model.vision();
+  const size_t layers = one_of_each(vision.encoder).layers.size();
+  const size_t deep = vision.deep_layers.empty() ? 0 : static_cast<size_t>(vision.deep_layers[0]) + 1;
+  vision.encoder.layers.resize(std::max(layers, deep));
+  std::erase_if(vision.deep_layers,
+                [&](int32_t layer) { return static_cast<size_t>(layer) >= vision.encoder.layers.size(); });
+  const int64_t patches = 2 * int64_t{vision.projector.pool} * vision.projector.merge;
+  vision.image_size = static_cast<int32_t>(patches * vision.patch_size);
+  std::vector<float> pixels(static_cast<size_t>(patches * patches * vision.patch_floats()));
+  for (size_t i = 0; i < pixels.size(); ++i) {
+    pixels[i] = static_cast<float>(hash64(&i, sizeof i) % 256) / 128.0f - 1.0f;
+  }
+  const int64_t side = vision.planes ? vision.image_size : patches;
+  HEADRACE_ASSIGN_OR_RETURN(const ImageGrid grid, image_grid(vision, side, side, pixels.size()));
+  VisionEncoder reader(vision, model.vision_weights(), backend);
+  std::vector<float> rows(static_cast<size_t>(grid.num_tokens()) * static_cast<size_t>(vision.row_floats()));
+  HEADRACE_RETURN_IF_ERROR(reader.encode(pixels, grid, rows));
+  return backend.difference();
+}
+
 }  // namespace
 
 Result<int64_t> self_check(const Model& model, const PackOptions& options, KvDType kv_dtype, Backend& backend) {
@@ -189,6 +212,7 @@ Result<int64_t> self_check(const Model& model, const PackOptions& options, KvDTy
   if (model.encoder() != nullptr) {
     HEADRACE_ASSIGN_OR_RETURN(memory, run_encoder(model, spec, *checking, kv_dtype));
   }
+  if (model.vision() != nullptr) HEADRACE_RETURN_IF_ERROR(run_image(model, *checking));
   Run run(spec, model.weights(), memory ? &*memory : nullptr, *checking, kv_dtype);
   HEADRACE_RETURN_IF_ERROR(run.all());
   return checking->num_checked();

@@ -15,7 +15,8 @@ namespace headrace {
 // (ops/checking_backend.h). Before that each type of weight is packed and read back. Gives the number of ops that were compared,
 // or kInternal with the op as place, naming weight or value type and the backend (its instruction set).
 //
-// An encoder in front of a decoder is run too; the encoder for images is not. `backend` packed the model's weights; nothing else may use it meanwhile.
+// An encoder in front of a decoder is run too, and that for images with an image of a few patches. `backend` packed the model's
+// weights; nothing else may use it meanwhile.
 Result<int64_t> self_check(const Model& model, const PackOptions& options, KvDType kv_dtype, Backend& backend);
 
 }  // namespace headrace

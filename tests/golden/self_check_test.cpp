@@ -41,7 +41,9 @@ void check_passes(const ModelSource& source, const std::string& name) {
 // Makes one value of what an op wrote another.
 class SpoilingBackend : public test::ForwardingBackend {
  public:
-  SpoilingBackend(Backend& backend, std::string op) : ForwardingBackend(backend), op_(std::move(op)) {}
+  // in_features: of the only products that are spoiled; 0: all.
+  SpoilingBackend(Backend& backend, std::string op, int64_t in_features = 0)
+      : ForwardingBackend(backend), op_(std::move(op)), in_features_(in_features) {}
 
   void embed(const EmbedParams& p) override {
     ForwardingBackend::embed(p);
@@ -54,6 +56,7 @@ class SpoilingBackend : public test::ForwardingBackend {
   void linear(const LinearParams& p) override {
     ForwardingBackend::linear(p);
     const LinearOutput& last = p.outputs.back();
+    if (in_features_ != 0 && in_features_ != p.in_features) return;
     spoil("linear", last.y + (p.num_tokens - 1) * last.y_stride + last.weight->rows() - 1);
   }
   void gated_linear(const GatedLinearParams& p) override {
@@ -94,6 +97,7 @@ class SpoilingBackend : public test::ForwardingBackend {
     if (op_ == op) *value = *value * 1.02f + 0.02f;
   }
   const std::string op_;
+  const int64_t in_features_;
 };
 
 }  // namespace
@@ -120,6 +124,26 @@ TEST_CASE("every family passes its self-check") {
     DYNAMIC_SECTION(entry.path().filename().string()) {
       check_passes(source_at(entry.path().string()), entry.path().filename().string());
     }
+  }
+}
+
+TEST_CASE("the encoder for images is checked too") {
+  if (!fs::exists(kModels)) {
+    std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
+    return;
+  }
+  for (const char* name : {"gemma3_vlm", "llava_clip", "qwen2_5_vl", "qwen3_vl"}) {
+    INFO(name);
+    const auto backend = make_reference_backend();
+    const auto model = Model::load(source_at(kModels + name), {}, *backend);
+    REQUIRE(model.ok());
+    // The products of patches, which the decoder has none of.
+    const int64_t patch = (*model)->vision()->patch_floats();
+    REQUIRE(patch != (*model)->spec().hidden_size);
+    SpoilingBackend spoiling(*backend, "linear", patch);
+    const auto checked = self_check(**model, {}, KvDType::kF16, spoiling);
+    REQUIRE_FALSE(checked.ok());
+    CHECK(checked.status().place() == "linear");
   }
 }
 
