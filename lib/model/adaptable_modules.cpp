@@ -26,7 +26,7 @@ class Products {
   }
 
  private:
-  void add(const char* part, const LinearWeight& weight, const char* group = "") {
+  void add(const char* part, const LinearWeight& weight, const std::string& group = {}) {
     if (weight.weight != nullptr) weights_.emplace(prefix_ + group + part + ".weight", weight.weight.get());
   }
   void add(const GqaWeights& weights) {
@@ -55,17 +55,80 @@ class Products {
     add("indexer.q_proj", weights.index_q);
     add("indexer.head_weights", weights.index_head_weights);
   }
-  void add(const AttentionBesideMambaWeights& weights) { add(weights.attention); }
-  template <class Mixer>
-  void add(const Mixer&) {}
-  void add(const DenseWeights& weights, const char* group) {
+  void add(const SparseLatentWeights& weights) {
+    add(weights.latent);
+    add("indexer.q_proj", weights.indexer.q);
+    add("indexer.k_proj", weights.indexer.k);
+    add("indexer.head_weights", weights.indexer.head_weights);
+  }
+  void add(const ShortConvWeights& weights) {
+    add("conv_b", weights.b);
+    add("conv_c", weights.c);
+    add("conv_x", weights.x);
+    add("mixer_out", weights.out);
+  }
+  void add(const MambaWeights& weights) {
+    add("mixer_x", weights.x);
+    add("mixer_z", weights.z);
+    add("step_in", weights.step_in);
+    add("state_b", weights.b);
+    add("state_c", weights.c);
+    add("step", weights.step);
+    add("mixer_out", weights.out);
+  }
+  void add(const Mamba2Weights& weights) {
+    add("mixer_z", weights.z);
+    add("mixer_xbc", weights.xbc);
+    add("mixer_step", weights.step);
+    add("mixer_out", weights.out);
+  }
+  void add(const GatedDeltaWeights& weights) {
+    add("mixer_q", weights.q);
+    add("mixer_k", weights.k);
+    add("mixer_v", weights.v);
+    add("mixer_z", weights.z);
+    add("mixer_alpha", weights.a);
+    add("mixer_beta", weights.b);
+    add("mixer_out", weights.out);
+  }
+  void add(const KimiDeltaWeights& weights) {
+    add("mixer_q", weights.q);
+    add("mixer_k", weights.k);
+    add("mixer_v", weights.v);
+    add("decay_down", weights.decay_down);
+    add("decay_up", weights.decay_up);
+    add("mixer_beta", weights.step);
+    add("gate_down", weights.gate_down);
+    add("gate_up", weights.gate_up);
+    add("mixer_out", weights.out);
+  }
+  void add(const LightningWeights& weights) {
+    add("mixer_q", weights.q);
+    add("mixer_k", weights.k);
+    add("mixer_v", weights.v);
+    add("mixer_gate", weights.gate);
+    add("mixer_out", weights.out);
+  }
+  void add(const AttentionBesideMambaWeights& weights) {
+    add(weights.attention);
+    add(weights.mamba);
+  }
+  void add(const NoAttentionWeights&) {}
+  void add(const DenseWeights& weights, const std::string& group) {
     add("gate_proj", weights.gate, group);
     add("up_proj", weights.up, group);
     add("down_proj", weights.down, group);
   }
-  void add(const MoeWeights& weights, const char*) { add(weights.shared, "shared."); }
-  void add(const DenseBesideExpertsWeights&, const char*) {}
-  void add(const NoFeedForwardWeights&, const char*) {}
+  void add(const MoeWeights& weights, const std::string&) {
+    for (size_t e = 0; e < weights.experts.size(); ++e) add(weights.experts[e], fmt::format("experts.{}.", e));
+    add(weights.shared, "shared.");
+    add("shared.router", weights.shared_gate);
+  }
+  void add(const DenseBesideExpertsWeights& weights, const std::string&) {
+    add(weights.dense, "");
+    add(weights.experts, "");
+  }
+  void add(const NoFeedForwardWeights&, const std::string&) {}
 
   std::string prefix_;
   std::unordered_map<std::string, const PackedWeight*> weights_;
@@ -73,7 +136,6 @@ class Products {
 
 // Why nothing is added to the products of a weight that is none of the above.
 std::string_view why_not(std::string_view name) {
-  if (name.find(".experts.") != std::string_view::npos) return "adapters of experts are not built";
   if (name.find(".heads.") != std::string_view::npos || name.find(".groups.") != std::string_view::npos) {
     return "adapters of a matrix that is multiplied head by head are not built";
   }
@@ -105,10 +167,14 @@ std::vector<AdaptableModule> adaptable_modules(const Model& model) {
     if (name.ends_with(kSuffix)) name.resize(name.size() - kSuffix.size());
     const auto [found, is_new] = by_name.emplace(name, modules.size());
     if (is_new) {
-      modules.push_back({std::move(name), 0, 0, {}, {}});
-      if (source.tensor_shape.size() == 2) {
-        modules.back().rows = source.tensor_shape[0];
-        modules.back().cols = source.tensor_shape[1];
+      AdaptableModule& made = modules.emplace_back();
+      made.name = std::move(name);
+      const std::vector<uint64_t>& shape = source.tensor_shape;
+      if (shape.size() == 2 || shape.size() == 3) {
+        made.is_stack = shape.size() == 3;
+        made.matrices = made.is_stack ? shape[0] : 1;
+        made.rows = shape[shape.size() - 2];
+        made.cols = shape.back();
       }
     }
     AdaptableModule& module = modules[found->second];
@@ -117,8 +183,14 @@ std::vector<AdaptableModule> adaptable_modules(const Model& model) {
       module.why_not = why_not(source.entry.name);
       continue;
     }
-    AdaptableModule::Part part{weight, module.cols == 0 ? std::vector<uint64_t>() : rows_of(source.entry, module.cols)};
-    if (part.rows.empty()) module.why_not = "adapters of a matrix that is stored transposed or stacked are not built";
+    AdaptableModule::Part part{weight, 0, {}};
+    if (module.cols > 0) part.rows = rows_of(source.entry, module.cols);
+    if (part.rows.empty()) {
+      module.why_not = "adapters of a matrix that is stored transposed are not built";
+      continue;
+    }
+    part.matrix = part.rows[0] / module.rows;
+    for (uint64_t& row : part.rows) row -= part.matrix * module.rows;
     module.parts.push_back(std::move(part));
   }
   return modules;

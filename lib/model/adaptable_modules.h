@@ -10,13 +10,16 @@
 namespace headrace {
 
 struct AdaptableModule {
-  // Rows of the module's matrix that are one of the model's weights, in that weight's order.
+  // Rows of one of the module's matrices that are one of the model's weights, in that weight's order.
   struct Part {
     const PackedWeight* weight;
+    uint64_t matrix;
     std::vector<uint64_t> rows;
   };
-  std::string name;             // model.layers.0.self_attn.q_proj
+  std::string name;             // model.layers.0.self_attn.q_proj, blk.0.attn_q
   uint64_t rows = 0, cols = 0;  // out_features, in_features
+  uint64_t matrices = 1;        // of a stack, one for each expert
+  bool is_stack = false;        // the tensor has a dimension for them
   std::vector<Part> parts;
   std::string why_not;  // empty, or why nothing can be added to its products
 };

@@ -4,24 +4,18 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/byte_source.h"
 #include "formats/json_writer.h"
-#include "formats/safetensors.h"
 #include "model/adaptable_modules.h"
-#include "model/adapter_config.h"
+#include "model/adapter_file.h"
 #include "tensor/dequantize.h"
 
 namespace headrace {
 
 namespace {
 
-constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
-constexpr std::string_view kPrefix = "base_model.model.";
-constexpr std::string_view kDown = ".lora_A.weight", kUp = ".lora_B.weight";
-
 Result<std::vector<float>> read_floats(const TensorFile& file, const TensorEntry& tensor) {
   const auto count = num_elements(tensor.shape);
-  if (!count || is_block_format(tensor.dtype)) return unsupported(tensor.name, "is no tensor of floats");
+  if (!count || tensor.column_order != nullptr) return unsupported(tensor.name, "is no tensor of floats");
   std::vector<std::byte> bytes(tensor.bytes);
   HEADRACE_RETURN_IF_ERROR(file.read(tensor, 0, bytes));
   std::vector<float> out(*count);
@@ -31,26 +25,29 @@ Result<std::vector<float>> read_floats(const TensorFile& file, const TensorEntry
   return out;
 }
 
-Status check_shape(const TensorEntry& tensor, uint64_t rows, uint64_t cols) {
-  if (tensor.shape == std::vector<uint64_t>{rows, cols}) return {};
-  return malformed(tensor.name, "has the shape [{}], not [{}, {}]", fmt::join(tensor.shape, ", "), rows, cols);
+Status check_shape(const TensorEntry& tensor, const AdaptableModule& module, uint64_t rows, uint64_t cols) {
+  std::vector<uint64_t> wanted = {rows, cols};
+  if (module.is_stack) wanted.insert(wanted.begin(), module.matrices);
+  if (tensor.shape == wanted) return {};
+  return malformed(tensor.name, "has the shape [{}], not [{}]", fmt::join(tensor.shape, ", "), fmt::join(wanted, ", "));
 }
 
-// Adds what the adapter has for one module, whose tensors of the base may hold several weights side by side.
-Status read_module(const AdaptableModule& module, const AdapterConfig& config, const TensorFile& file,
-                   const TensorEntry& down_tensor, const TensorEntry& up_tensor, AdapterParts& out) {
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t rank, config.rank(module.name));
-  HEADRACE_ASSIGN_OR_RETURN(const double scale, config.scale(module.name));
-  HEADRACE_RETURN_IF_ERROR(check_shape(down_tensor, static_cast<uint64_t>(rank), module.cols));
-  HEADRACE_RETURN_IF_ERROR(check_shape(up_tensor, module.rows, static_cast<uint64_t>(rank)));
-  HEADRACE_ASSIGN_OR_RETURN(const std::vector<float> down, read_floats(file, down_tensor));
-  HEADRACE_ASSIGN_OR_RETURN(const std::vector<float> up, read_floats(file, up_tensor));
+// Adds what the adapter has for one module, whose tensors of the base may hold several weights side by side or stacked.
+Status read_module(const AdaptableModule& module, const AdapterFile& file, const AdapterFile::Pair& pair,
+                   AdapterParts& out) {
+  const auto rank = static_cast<uint64_t>(pair.rank);
+  HEADRACE_RETURN_IF_ERROR(check_shape(*pair.down, module, rank, module.cols));
+  HEADRACE_RETURN_IF_ERROR(check_shape(*pair.up, module, module.rows, rank));
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<float> down, read_floats(*file.file, *pair.down));
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<float> up, read_floats(*file.file, *pair.up));
   for (const AdaptableModule::Part& part : module.parts) {
-    AdapterParts::Part made{part.weight, rank, down, {}};
-    made.up.reserve(part.rows.size() * static_cast<size_t>(rank));
+    const float* const from = down.data() + part.matrix * rank * module.cols;
+    AdapterParts::Part made{part.weight, pair.rank, std::vector<float>(from, from + rank * module.cols), {}};
+    made.up.reserve(part.rows.size() * rank);
     for (const uint64_t row : part.rows) {
-      for (uint64_t i = 0; i < static_cast<uint64_t>(rank); ++i) {
-        made.up.push_back(static_cast<float>(scale * static_cast<double>(up[row * static_cast<uint64_t>(rank) + i])));
+      const float* const up_row = up.data() + (part.matrix * module.rows + row) * rank;
+      for (uint64_t i = 0; i < rank; ++i) {
+        made.up.push_back(static_cast<float>(pair.scale * static_cast<double>(up_row[i])));
       }
     }
     out.parts.push_back(std::move(made));
@@ -66,41 +63,22 @@ void append_bytes(std::string& text, const std::vector<float>& values) {
 
 }  // namespace
 
-Result<AdapterParts> AdapterParts::read(const Model& model, const std::string& folder) {
-  if (model.format() != "safetensors") {
-    return unsupported(folder, "adapters are read for models in Hugging Face's form, not {}", model.format());
-  }
-  const std::string config_path = folder + "/adapter_config.json";
-  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<ByteSource> config_file, open_path(config_path));
-  HEADRACE_ASSIGN_OR_RETURN(const std::string config_text, read_all(*config_file, kMaxConfigBytes));
-  HEADRACE_ASSIGN_OR_RETURN(const AdapterConfig config, AdapterConfig::parse(config_text, config_path));
-  const std::string path = folder + "/adapter_model.safetensors";
-  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<SafetensorsFile> file, SafetensorsFile::open_path(path));
-
+Result<AdapterParts> AdapterParts::read(const Model& model, const std::string& path) {
+  HEADRACE_ASSIGN_OR_RETURN(const AdapterFile file, AdapterFile::open(model, path));
   AdapterParts out;
   const auto read = [&]() -> Status {
     const std::vector<AdaptableModule> modules = adaptable_modules(model);
-    for (const TensorEntry& tensor : file->tensors()) {
-      const std::string_view name = tensor.name;
-      const bool is_up = name.ends_with(kUp);
-      if (!name.starts_with(kPrefix) || (!is_up && !name.ends_with(kDown))) {
-        return unsupported(tensor.name, "is no tensor of a low-rank adapter");
-      }
-      const std::string stem(name.substr(0, name.size() - kDown.size()));
-      const TensorEntry* other = file->find(stem + std::string(is_up ? kDown : kUp));
-      if (other == nullptr) return not_found(stem + std::string(is_up ? kDown : kUp), "the file has no such tensor");
-      if (is_up) continue;
-      const std::string module_name = stem.substr(kPrefix.size());
-      const auto module = std::find_if(modules.begin(), modules.end(),
-                                       [&](const AdaptableModule& known) { return known.name == module_name; });
-      if (module == modules.end()) return unsupported(tensor.name, "the model has no module {}", module_name);
-      if (!module->why_not.empty()) return unsupported(tensor.name, "{}", module->why_not);
-      HEADRACE_RETURN_IF_ERROR(read_module(*module, config, *file, tensor, *other, out));
+    std::unordered_map<std::string_view, const AdaptableModule*> by_name;
+    for (const AdaptableModule& module : modules) by_name.emplace(module.name, &module);
+    for (const AdapterFile::Pair& pair : file.pairs) {
+      const auto found = by_name.find(pair.module);
+      if (found == by_name.end()) return unsupported(pair.down->name, "the model has no module {}", pair.module);
+      if (!found->second->why_not.empty()) return unsupported(pair.down->name, "{}", found->second->why_not);
+      HEADRACE_RETURN_IF_ERROR(read_module(*found->second, file, pair, out));
     }
-    if (out.parts.empty()) return malformed("", "holds no tensors");
     return {};
   };
-  if (const Status status = read(); !status.ok()) return status.within(path);
+  if (const Status status = read(); !status.ok()) return status.within(file.path);
 
   // Files list their tensors in any order; a model has its products in one.
   std::unordered_map<const PackedWeight*, size_t> numbers;
@@ -163,6 +141,14 @@ Result<std::shared_ptr<const Adapter>> Adapter::pack(std::shared_ptr<const Model
     out->max_rank_ = std::max(out->max_rank_, part.rank);
     out->num_parameters_ += part.down.size() + part.up.size();
     out->bytes_ += pair.down->bytes() + pair.up->bytes();
+  }
+  for (const LayerWeights& layer : model->weights().layers) {
+    const auto* moe = std::get_if<MoeWeights>(&layer.feed_forward);
+    if (const auto* both = std::get_if<DenseBesideExpertsWeights>(&layer.feed_forward)) moe = &both->experts;
+    if (moe == nullptr) continue;
+    for (const ExpertWeights& expert : moe->table) {
+      if (out->find(expert.gate) || out->find(expert.up) || out->find(expert.down)) out->adapted_experts_.insert(moe);
+    }
   }
   out->model_ = std::move(model);
   out->num_modules_ = parts.num_modules;

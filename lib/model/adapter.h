@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/hash.h"
@@ -32,9 +33,9 @@ struct AdapterParts {
   uint64_t num_modules = 0;
   Hash128 identity;
 
-  // A folder with adapter_config.json and adapter_model.safetensors. kUnsupported with the tensor or key as place for what a
-  // model has no such module for, or cannot adapt; kMalformed for shapes that do not fit, or values that are not finite.
-  static Result<AdapterParts> read(const Model& model, const std::string& folder);
+  // Of a path as model/adapter_file.h tells. kUnsupported with the tensor or key as place for what a model has no such module
+  // for, or cannot adapt; kMalformed for shapes that do not fit, or values that are not finite.
+  static Result<AdapterParts> read(const Model& model, const std::string& path);
   // What adds both products: of a weight that both have, one of their ranks together.
   static AdapterParts sum(AdapterParts a, const AdapterParts& b);
 };
@@ -51,6 +52,9 @@ class Adapter {
     const auto found = pairs_.find(weight);
     return found == pairs_.end() ? nullptr : &found->second;
   }
+  // Whether any expert of these is adapted.
+  bool adapts_experts(const MoeWeights& moe) const { return adapted_experts_.contains(&moe); }
+  bool adapts_experts() const { return !adapted_experts_.empty(); }
   int64_t max_rank() const { return max_rank_; }
   // Of the content, wherever it was read from: equal adapters share cached keys and values, others never do.
   const Hash128& identity() const { return identity_; }
@@ -63,6 +67,7 @@ class Adapter {
 
   std::shared_ptr<const Model> model_;
   std::unordered_map<const PackedWeight*, AdapterPair> pairs_;
+  std::unordered_set<const MoeWeights*> adapted_experts_;
   uint64_t num_modules_ = 0, num_parameters_ = 0, bytes_ = 0;
   int64_t max_rank_ = 0;
   Hash128 identity_;

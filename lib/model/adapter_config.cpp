@@ -9,8 +9,6 @@ namespace headrace {
 
 namespace {
 
-constexpr int64_t kMaxRank = 1 << 16;
-
 // Where the adapter comes from, what it was trained for and with, and what its tensors say again.
 constexpr std::string_view kHarmlessKeys[] = {"auto_mapping",
                                               "base_model_name_or_path",
@@ -65,7 +63,7 @@ Result<AdapterConfig> AdapterConfig::parse(std::string_view text, const std::str
       }
     }
     AdapterConfig out;
-    HEADRACE_ASSIGN_OR_RETURN(out.rank_, config.integer_or("r", 1, kMaxRank, 8));
+    HEADRACE_ASSIGN_OR_RETURN(out.rank_, config.integer_or("r", 1, AdapterConfig::kMaxRank, 8));
     HEADRACE_ASSIGN_OR_RETURN(out.alpha_, config.number_or("lora_alpha", 8));
     HEADRACE_ASSIGN_OR_RETURN(out.rank_stabilised_, config.boolean_or("use_rslora", false));
     for (const auto& [key, patterns] :

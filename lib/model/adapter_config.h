@@ -14,6 +14,8 @@ namespace headrace {
 
 class AdapterConfig {
  public:
+  static constexpr int64_t kMaxRank = 1 << 16;
+
   // kMalformed, or kUnsupported with the key as place for all that is not the sum of a weight and a low-rank product: DoRA,
   // trained biases, whole modules, embeddings, ways of initialisation that change the base's weights.
   static Result<AdapterConfig> parse(std::string_view text, const std::string& name);

@@ -39,6 +39,9 @@ const float* block_input(const StepContext& step, const NormWeight& norm, const 
 
 // Products of x [num_rows, in_features] with weights, and what adapters add to them.
 void linear(const StepContext& step, const float* x, int64_t in_features, std::span<const LinearOutput> outputs);
+// Likewise of any rows that one adapter serves.
+void linear(const StepContext& step, const Adapter& adapter, const float* x, int64_t num_rows, int64_t in_features,
+            std::span<const LinearOutput> outputs);
 // out [num_rows, intermediate_size] = activation(x W_gate) * (x W_up), x [num_rows, hidden_size].
 void gated_linear(const StepContext& step, const float* x, const DenseWeights& weights, Activation activation,
                   float limit, float* out);
@@ -121,6 +124,11 @@ void feed_forward(const StepContext& step, const DenseFeedForward& spec, const D
                   const float* input, const NormWeight& post_norm, float scale);
 void feed_forward(const StepContext& step, const MixtureOfExperts& spec, const MoeWeights& weights, const float* input,
                   const NormWeight& post_norm, float scale);
+
+// out (+)= the experts of one adapter's rows, which adapts some of them, without the shared feed-forward: out and input are
+// [num_rows, hidden_size] of the step.
+void visit_adapted(const StepContext& step, const AdapterRows& rows, const MixtureOfExperts& spec,
+                   const MoeWeights& weights, const float* input, bool accumulate, float* out);
 
 // `input` is of work.normed: the experts see the stream with a norm of their own.
 void feed_forward(const StepContext& step, const DenseBesideExperts& spec, const DenseBesideExpertsWeights& weights,

@@ -60,24 +60,38 @@ void add_shared(const StepContext& step, const MixtureOfExperts& spec, const Moe
   linear(step, work.gate.data(), spec.shared_intermediate_size, outputs);
 }
 
-// out = or += the experts of the rows that were chosen for, without the shared feed-forward.
-void visit(const StepContext& step, const MixtureOfExperts& spec, const MoeWeights& weights, const float* input,
-           bool accumulate, float* out) {
+// out = or += the experts of rows [begin, end), without the shared feed-forward.
+void visit_rows(const StepContext& step, int64_t begin, int64_t end, const MixtureOfExperts& spec,
+                const MoeWeights& weights, const float* input, bool accumulate, float* out) {
+  const int64_t hidden = step.spec.hidden_size, visit = begin * spec.router.top_k;
   ExpertsParams params;
-  params.x = input;
-  params.num_tokens = step.num_rows;
-  params.hidden_size = step.spec.hidden_size;
+  params.x = input + begin * hidden;
+  params.num_tokens = end - begin;
+  params.hidden_size = hidden;
   params.intermediate_size = spec.intermediate_size;
   params.all_experts = weights.table;
-  params.experts = step.work.experts.data();
-  params.weights = step.work.expert_weights.data();
+  params.experts = step.work.experts.data() + visit;
+  params.weights = step.work.expert_weights.data() + visit;
   params.top_k = spec.router.top_k;
   params.activation = spec.activation;
   params.activation_limit = spec.activation_limit;
   params.weight_inputs = spec.weight_inputs;
   params.accumulate = accumulate;
-  params.out = out;
+  params.out = out + begin * hidden;
   step.backend.experts(params);
+}
+
+// Likewise of all rows, those with adapters of experts apart.
+void visit(const StepContext& step, const MixtureOfExperts& spec, const MoeWeights& weights, const float* input,
+           bool accumulate, float* out) {
+  int64_t next = 0;
+  for (const AdapterRows& rows : step.adapters) {
+    if (!rows.adapter->adapts_experts(weights)) continue;
+    if (rows.begin > next) visit_rows(step, next, rows.begin, spec, weights, input, accumulate, out);
+    visit_adapted(step, rows, spec, weights, input, accumulate, out);
+    next = rows.begin + rows.count;
+  }
+  if (next < step.num_rows) visit_rows(step, next, step.num_rows, spec, weights, input, accumulate, out);
 }
 
 }  // namespace

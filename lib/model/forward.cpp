@@ -243,12 +243,16 @@ Status ForwardPass::grow(int64_t num_rows) {
 }
 
 Status ForwardPass::grow_adapted(const std::vector<AdapterRows>& adapters, int64_t num_rows) {
-  int64_t rank = 0;
-  for (const AdapterRows& rows : adapters) rank = std::max(rank, rows.adapter->max_rank());
-  const auto needed = static_cast<size_t>(rank) * static_cast<size_t>(num_rows);
-  if (work_.adapted.size() >= needed) return {};
+  const Widths widths(spec_);
+  int64_t rank = 0, visit = 0;
+  for (const AdapterRows& rows : adapters) {
+    rank = std::max(rank, rows.adapter->max_rank());
+    if (rows.adapter->adapts_experts()) visit = widths.hidden + widths.visited;
+  }
+  const auto size = static_cast<size_t>(num_rows);
   try {
-    work_.adapted.resize(needed);
+    work_.adapted.resize(std::max(work_.adapted.size(), static_cast<size_t>(rank) * size));
+    work_.visits.resize(std::max(work_.visits.size(), static_cast<size_t>(visit) * size));
   } catch (const std::bad_alloc&) {
     return out_of_memory("workspace", "not enough memory for adapters of {} rows", num_rows);
   }

@@ -57,9 +57,10 @@ struct ForwardWorkspace {
   std::vector<AdapterRows> adapters;                // of the rows that go on
   MemoryRows memory;                                // likewise; empty without cross-attention
   std::vector<float> adapted;                       // [rows, rank] between the two products of an adapter
-  std::vector<float> router;            // [rows, num_experts] logits, then a row's gate of the shared feed-forward
-  std::vector<int32_t> token_ids;       // [rows], where experts are chosen by token
-  std::vector<int32_t> wanted;          // rows that go on past the last layer that stores anything, rising
+  std::vector<float> visits;       // [rows, hidden_size + top_k hidden_size + 2 intermediate_size] of adapted experts
+  std::vector<float> router;       // [rows, num_experts] logits, then a row's gate of the shared feed-forward
+  std::vector<int32_t> token_ids;  // [rows], where experts are chosen by token
+  std::vector<int32_t> wanted;     // rows that go on past the last layer that stores anything, rising
   std::vector<int32_t> experts, given;  // [rows, top_k]
   std::vector<float> expert_weights;
 };

@@ -6,20 +6,19 @@ namespace headrace {
 
 namespace {
 
-// y += s B (A x) on the rows of each adapter that has something for an output. Other rows are not touched, and a row's sum is
-// the same whatever rows stand beside it.
-void add_adapters(const StepContext& step, const float* x, int64_t in_features, std::span<const LinearOutput> outputs) {
-  for (const AdapterRows& rows : step.adapters) {
-    for (const LinearOutput& output : outputs) {
-      const AdapterPair* pair = rows.adapter->find(output.weight);
-      if (pair == nullptr) continue;
-      const int64_t rank = pair->down->rows();
-      const LinearOutput down[] = {{pair->down.get(), nullptr, step.work.adapted.data(), rank, false}};
-      step.backend.linear({x + rows.begin * in_features, rows.count, in_features, down});
-      const LinearOutput up[] = {
-          {pair->up.get(), nullptr, output.y + rows.begin * output.y_stride, output.y_stride, true}};
-      step.backend.linear({step.work.adapted.data(), rows.count, rank, up});
-    }
+// y += s B (A x) of `rows`, of their adapter where it has something for an output. Other rows are not touched, and a row's sum
+// is the same whatever rows stand beside it.
+void add_adapter(const StepContext& step, const AdapterRows& rows, const float* x, int64_t in_features,
+                 std::span<const LinearOutput> outputs) {
+  for (const LinearOutput& output : outputs) {
+    const AdapterPair* pair = rows.adapter->find(output.weight);
+    if (pair == nullptr) continue;
+    const int64_t rank = pair->down->rows();
+    const LinearOutput down[] = {{pair->down.get(), nullptr, step.work.adapted.data(), rank, false}};
+    step.backend.linear({x + rows.begin * in_features, rows.count, in_features, down});
+    const LinearOutput up[] = {
+        {pair->up.get(), nullptr, output.y + rows.begin * output.y_stride, output.y_stride, true}};
+    step.backend.linear({step.work.adapted.data(), rows.count, rank, up});
   }
 }
 
@@ -37,7 +36,13 @@ void linear(const StepContext& step, const float* x, int64_t in_features, std::s
   params.in_features = in_features;
   params.outputs = outputs;
   step.backend.linear(params);
-  add_adapters(step, x, in_features, outputs);
+  for (const AdapterRows& rows : step.adapters) add_adapter(step, rows, x, in_features, outputs);
+}
+
+void linear(const StepContext& step, const Adapter& adapter, const float* x, int64_t num_rows, int64_t in_features,
+            std::span<const LinearOutput> outputs) {
+  step.backend.linear({x, num_rows, in_features, outputs});
+  add_adapter(step, {&adapter, 0, num_rows}, x, in_features, outputs);
 }
 
 void gated_linear(const StepContext& step, const float* x, const DenseWeights& weights, Activation activation,

@@ -109,6 +109,7 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
     std::vector<int32_t>& end_ids = model->end_of_generation_ids_;
     end_ids = header.spec.eos_token_ids;
     if (header.gguf != nullptr) {
+      HEADRACE_ASSIGN_OR_RETURN(model->gguf_architecture_, header.gguf->get_string("general.architecture"));
       HEADRACE_RETURN_IF_ERROR(read_gguf_sampling(*header.gguf, model->generation_defaults_));
     } else {
       const Status status = read_generation_config(header.folder.generation_config, header.spec.vocab_size,
@@ -159,7 +160,7 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
       HEADRACE_ASSIGN_OR_RETURN(model->encoder_weights_, EncoderWeights::load(*header.encoder, header.encoder_weights,
                                                                               *header.file, options.pack, backend));
     }
-    if (header.gguf == nullptr) model->layer_matrices_ = matrices_of_layers(header);
+    model->layer_matrices_ = matrices_of_layers(header);
     model->description_ = header.describe(model->weight_bytes());
     return {};
   };

@@ -137,6 +137,8 @@ class Model {
   const std::string& description() const { return description_; }
   int64_t num_parameters() const { return num_parameters_; }
   const std::string& format() const { return format_; }
+  // general.architecture of a GGUF file; empty for other forms.
+  const std::string& gguf_architecture() const { return gguf_architecture_; }
   const std::vector<MatrixSource>& layer_matrices() const { return layer_matrices_; }
   // Of a graft: folders of adapters that belong to all it computes. Who runs it applies them (engine/model_executor.h).
   const std::vector<std::string>& adapter_folders() const { return adapter_folders_; }
@@ -169,7 +171,7 @@ class Model {
   Hash128 identity_;
   std::string description_;
   int64_t num_parameters_ = 0;
-  std::string format_;
+  std::string format_, gguf_architecture_;
   std::vector<MatrixSource> layer_matrices_;
   std::vector<std::string> adapter_folders_;
 };

@@ -97,6 +97,73 @@ struct AdapterFiles {
   }
 };
 
+// The adapter's tensors as llama.cpp's converter names them, `names` from parts of PEFT's names to parts of GGUF's. Of q and k
+// a llama's rows are put in the order of its GGUF files, by heads of each.
+inline std::string gguf_adapter(const AdapterFiles& adapter, const std::map<std::string, std::string>& keys,
+                                float alpha, const std::vector<std::pair<std::string, std::string>>& names,
+                                const std::map<std::string, size_t>& heads = {}) {
+  FloatTensors tensors;
+  for (const auto& [full_name, full_tensor] : adapter.tensors) {
+    std::string name = full_name.substr(std::string("base_model.model.").size());
+    FloatTensor tensor = full_tensor;
+    const std::string experts = "block_sparse_moe.experts.";
+    const size_t expert = name.find(experts);
+    if (expert != std::string::npos) name.erase(expert, experts.size() + 2);  // and its one digit
+    for (const auto& [from, to] : names) {
+      const size_t at = name.find(from);
+      if (at != std::string::npos) name.replace(at, from.size(), to);
+    }
+    for (const auto& [part, count] : heads) {
+      if (name.find(part) == std::string::npos || !name.ends_with("lora_b")) continue;
+      const size_t rank = tensor.shape[1], half = tensor.shape[0] / count / 2;
+      const std::vector<float> old = tensor.values;
+      for (size_t row = 0; row < tensor.shape[0]; ++row) {  // [head, half, 2] from [head, 2, half]
+        const size_t head = row / (2 * half), of_head = row % (2 * half);
+        const size_t from = head * 2 * half + of_head % 2 * half + of_head / 2;
+        std::copy_n(old.begin() + static_cast<ptrdiff_t>(from * rank), rank,
+                    tensor.values.begin() + static_cast<ptrdiff_t>(row * rank));
+      }
+    }
+    // Experts of one stack follow each other: [experts, rows, cols].
+    if (expert != std::string::npos) {
+      FloatTensor& stack = tensors[name];
+      if (stack.shape.empty()) stack.shape = {0, tensor.shape[0], tensor.shape[1]};
+      ++stack.shape[0];
+      stack.values.insert(stack.values.end(), tensor.values.begin(), tensor.values.end());
+      continue;
+    }
+    tensors[name] = tensor;
+  }
+  std::string out = "GGUF", data;
+  const auto number = [&out](auto value) { out.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  const auto text = [&](const std::string& value) {
+    number(uint64_t{value.size()});
+    out += value;
+  };
+  number(uint32_t{3});
+  number(uint64_t{tensors.size()});
+  number(uint64_t{keys.size() + 1});
+  for (const auto& [key, value] : keys) {
+    text(key);
+    number(uint32_t{8});
+    text(value);
+  }
+  text("adapter.lora.alpha");
+  number(uint32_t{6});
+  number(alpha);
+  for (const auto& [name, tensor] : tensors) {
+    text(name);
+    number(static_cast<uint32_t>(tensor.shape.size()));
+    for (size_t i = tensor.shape.size(); i-- > 0;) number(uint64_t{tensor.shape[i]});
+    number(uint32_t{0});  // F32
+    number(uint64_t{data.size()});
+    data.append(reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size() * 4);
+    data.resize((data.size() + 31) / 32 * 32);
+  }
+  out.resize((out.size() + 31) / 32 * 32);
+  return out + data;
+}
+
 // The model's folder again, with W + scale(module) B A in place of W.
 template <class Scale>
 void write_merged(const std::string& model, const AdapterFiles& adapter, const Scale& scale,

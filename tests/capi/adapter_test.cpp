@@ -157,6 +157,17 @@ TEST_CASE("adapters of tensors that hold several matrices") {
       {"qwen3_next", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.o_proj", "shared_expert.gate_proj"}},
       {"gpt_neox", {"query_key_value", "attention.dense", "dense_h_to_4h", "dense_4h_to_h"}},
       {"falcon_h1", {"self_attn.q_proj", "self_attn.v_proj", "feed_forward.gate_proj", "feed_forward.down_proj"}},
+      {"falcon_h1", {"mamba.in_proj", "mamba.out_proj"}},
+      {"lfm2", {"conv.in_proj", "conv.out_proj"}},
+      {"mamba", {"in_proj", "x_proj", "dt_proj", "out_proj"}},
+      {"mamba2", {"in_proj", "out_proj"}},
+      {"qwen3_5_text", {"in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "linear_attn.out_proj"}},
+      {"qwen3_next", {"in_proj_qkvz", "in_proj_ba", "linear_attn.out_proj", "shared_expert_gate"}},
+      {"kimi_linear", {"self_attn.q_proj", "f_a_proj", "f_b_proj", "b_proj", "g_a_proj", "g_b_proj"}},
+      {"minimax", {"qkv_proj", "output_gate", "self_attn.out_proj"}},
+      {"olmo_hybrid", {"linear_attn.a_proj", "linear_attn.g_proj", "linear_attn.k_proj", "linear_attn.o_proj"}},
+      {"deepseek_v32", {"q_b_proj", "kv_a_proj_with_mqa", "indexer.wq_b", "indexer.wk", "indexer.weights_proj"}},
+      {"gemma4_moe_text", {"mlp.gate_proj", "mlp.down_proj"}},
       {"cohere", {"q_proj", "v_proj", "up_proj", "down_proj"}},
       {"gemma2", {"q_proj", "o_proj", "gate_proj", "down_proj"}}};
   for (const auto& [name, ends] : cases) {
@@ -176,12 +187,149 @@ TEST_CASE("adapters of tensors that hold several matrices") {
     CHECK(largest_difference(adapted, logits_of(model, tokens)) > 0.05);
   }
   const Model experts = Model::load(models + "deepseek_v3", exact_cache());
-  for (const char* end : {"experts.3.up_proj", "kv_b_proj"}) {
+  for (const char* end : {"mlp.gate", "kv_b_proj"}) {
     const AdapterFiles files(models + "deepseek_v3", 12, {end});
     const Failure failure = failure_of([&] { load_adapter(files, experts); });
     CHECK(failure.code == HEADRACE_UNSUPPORTED);
     CHECK(failure.place.find(end) != std::string::npos);
   }
+}
+
+TEST_CASE("adapters of experts") {
+  const std::string models = std::string(HEADRACE_TEST_DATA) + "/goldens/models/";
+  if (!std::filesystem::exists(models + "qwen3_moe/config.json")) {
+    std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
+    return;
+  }
+  const auto scale = [](const std::string&, size_t rank) { return 6.0 / static_cast<double>(rank); };
+  const auto all_experts = [](const std::vector<std::string>& parts) {
+    std::vector<std::string> ends;
+    for (int e = 0; e < 8; ++e) {
+      for (const std::string& part : parts) ends.push_back("experts." + std::to_string(e) + "." + part);
+    }
+    return ends;
+  };
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
+      {"qwen3_moe", all_experts({"gate_proj", "up_proj", "down_proj"})},
+      {"mixtral", all_experts({"w1", "w2", "w3"})},
+      {"deepseek_v3", all_experts({"down_proj"})},            // shared experts beside them
+      {"nemotron_h", all_experts({"up_proj", "down_proj"})},  // not gated
+      {"qwen3_moe", {"experts.3.gate_proj", "experts.5.down_proj"}}};
+  const std::vector<int32_t> tokens = prompt(9, 30);
+  for (const auto& [name, ends] : cases) {
+    INFO(name);
+    const AdapterFiles files(models + name, 13, ends);
+    REQUIRE_FALSE(files.tensors.empty());
+    const TemporaryFolder folder;
+    write_merged(models + name, files, scale, folder / "merged");
+    const Model model = Model::load(models + name, exact_cache());
+    const Adapter adapter = load_adapter(files, model);
+    const std::vector<float> merged = logits_of(Model::load(folder / "merged", exact_cache()), tokens);
+    const std::vector<float> plain = logits_of(model, tokens), adapted = logits_of(model, tokens, &adapter);
+    CHECK(largest_difference(adapted, merged) <= 3e-4);
+    CHECK(largest_difference(adapted, plain) > 0.01);
+
+    // Alone, in pieces and beside a request without it, the bits are the same.
+    const size_t vocab_size = plain.size() / tokens.size(), cut = 7;
+    Session session(model, exact_cache());
+    session.set_adapter(&adapter);
+    std::vector<float> pieces = evaluate(session, {tokens.begin(), tokens.begin() + cut}, vocab_size);
+    const std::vector<float> rest = evaluate(session, {tokens.begin() + cut, tokens.end()}, vocab_size);
+    pieces.insert(pieces.end(), rest.begin(), rest.end());
+    CHECK(pieces == adapted);
+    const auto request = [&](const Adapter* chosen) { return request_of(model, tokens, chosen); };
+    Scheduler alone(model, exact_cache()), also_alone(model, exact_cache()), together(model, exact_cache());
+    const uint64_t ids[] = {together.submit(request(nullptr)), together.submit(request(&adapter)),
+                            together.submit(request(nullptr))};
+    auto outputs = finish_all(together);
+    CHECK(same(outputs.at({ids[1], 0}), generate(alone, request(&adapter))));
+    const Output without = generate(also_alone, request(nullptr));
+    CHECK((same(outputs.at({ids[0], 0}), without) && same(outputs.at({ids[2], 0}), without)));
+  }
+}
+
+TEST_CASE("adapters in GGUF add to models in GGUF what PEFT's add to the same model in its form") {
+  const std::vector<std::pair<std::string, std::string>> names = {
+      {"model.layers.", "blk."},           {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"}, {"mlp.gate_proj", "ffn_gate"},
+      {"mlp.up_proj", "ffn_up"},           {"mlp.down_proj", "ffn_down"},       {".lora_A.weight", ".weight.lora_a"},
+      {".lora_B.weight", ".weight.lora_b"}};
+  const auto keys_of = [](const std::string& architecture) {
+    return std::map<std::string, std::string>{{"general.type", "adapter"},
+                                              {"general.architecture", architecture},
+                                              {"adapter.type", "lora"},
+                                              {"adapter.lora.task_name", "a test"}};
+  };
+  const std::vector<int32_t> tokens = prompt(5, 40);
+  const TemporaryFolder folder;
+  for (const std::string name : {"llama", "qwen3"}) {
+    INFO(name);
+    const AdapterFiles files(name, 21);
+    std::map<std::string, size_t> heads;
+    if (name == "llama") {
+      const nlohmann::json config = nlohmann::json::parse(read_file(golden_folder(name) + "/config.json"));
+      heads = {{"attn_q", config["num_attention_heads"]}, {"attn_k", config["num_key_value_heads"]}};
+    }
+    write_file(folder / "adapter.gguf", gguf_adapter(files, keys_of(name), 6.0f, names, heads));
+    const Model gguf = Model::load(golden_path(name), exact_cache());
+    const Model model = Model::load(golden_folder(name), exact_cache());
+    const Adapter adapter = Adapter::load(gguf, folder / "adapter.gguf"), same_in_peft = load_adapter(files, model);
+    const std::vector<float> adapted = logits_of(gguf, tokens, &adapter);
+    CHECK(largest_difference(adapted, logits_of(model, tokens, &same_in_peft)) <= 1e-4);
+    CHECK(largest_difference(adapted, logits_of(gguf, tokens)) > 0.1);
+  }
+
+  const Model model = Model::load(golden_path("qwen3"), exact_cache());
+  const AdapterFiles files("qwen3", 22, {"q_proj"});
+  const auto refused = [&](const std::map<std::string, std::string>& keys, float alpha,
+                           const std::vector<std::pair<std::string, std::string>>& renames) {
+    write_file(folder / "bad.gguf", gguf_adapter(files, keys, alpha, renames));
+    return failure_of([&] { Adapter::load(model, folder / "bad.gguf"); });
+  };
+  CHECK(refused(keys_of("qwen3"), 0.0f, names).code == HEADRACE_OK);  // an alpha of 0 means a factor of 1
+  for (const auto& [key, value] : std::map<std::string, std::string>{{"general.type", "model"},
+                                                                     {"adapter.type", "loha"},
+                                                                     {"general.architecture", "llama"},
+                                                                     {"adapter.alora.invocation_tokens", "x"}}) {
+    auto keys = keys_of("qwen3");
+    keys[key] = value;
+    const Failure failure = refused(keys, 1.0f, names);
+    INFO(key << ": " << failure.place << ": " << failure.message);
+    CHECK((failure.code == HEADRACE_UNSUPPORTED && failure.place.find(key) != std::string::npos));
+  }
+  CHECK(refused(keys_of("qwen3"), std::numeric_limits<float>::infinity(), names).place.find("adapter.lora.alpha") !=
+        std::string::npos);
+  auto elsewhere = names;
+  elsewhere[1].second = "attn_unknown";
+  const Failure unknown = refused(keys_of("qwen3"), 1.0f, elsewhere);
+  CHECK(
+      (unknown.code == HEADRACE_UNSUPPORTED && unknown.place.find("attn_unknown.weight.lora_a") != std::string::npos));
+  elsewhere = names;
+  elsewhere.back().second = ".weight.lora_c";
+  CHECK(refused(keys_of("qwen3"), 1.0f, elsewhere).place.find("lora_") != std::string::npos);
+  elsewhere = names;
+  elsewhere[1].second = "attn_k";
+  CHECK(refused(keys_of("qwen3"), 1.0f, elsewhere).code == HEADRACE_MALFORMED);
+  CHECK(failure_of([&] { Adapter::load(base(), folder / "adapter.gguf"); }).code == HEADRACE_UNSUPPORTED);
+
+  const std::string data = std::string(HEADRACE_TEST_DATA) + "/goldens/";
+  if (!std::filesystem::exists(data + "gguf/mixtral.gguf")) {
+    std::puts("SKIPPED: HEADRACE_TEST_DATA with the golden models is not there");
+    return;
+  }
+  const AdapterFiles experts(data + "models/mixtral", 23, {"w1", "w2", "w3"});
+  auto stacks = names;
+  for (const auto& [from, to] : std::map<std::string, std::string>{
+           {"w1.", "ffn_gate_exps."}, {"w2.", "ffn_down_exps."}, {"w3.", "ffn_up_exps."}}) {
+    stacks.emplace_back(from, to);
+  }
+  write_file(folder / "experts.gguf", gguf_adapter(experts, keys_of("llama"), 6.0f, stacks));
+  const Model stacked = Model::load(data + "gguf/mixtral.gguf", exact_cache());
+  const Model apart = Model::load(data + "models/mixtral", exact_cache());
+  const Adapter adapter = Adapter::load(stacked, folder / "experts.gguf"), in_peft = load_adapter(experts, apart);
+  const std::vector<float> adapted = logits_of(stacked, tokens, &adapter);
+  CHECK(largest_difference(adapted, logits_of(apart, tokens, &in_peft)) <= 3e-4);
+  CHECK(largest_difference(adapted, logits_of(stacked, tokens)) > 0.05);
 }
 
 TEST_CASE("requests with and without adapters share steps and keep their bits") {
