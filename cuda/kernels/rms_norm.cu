@@ -25,13 +25,14 @@ HEADRACE_DEVICE float block_sum(float value) {
 template <int kVectors>
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(RmsNormArguments a) {
   float4 values[kVectors];
+  const int size = static_cast<int>(a.size);
   float* const row = a.x + static_cast<int64_t>(blockIdx.x) * a.size;
   const float* const delta = a.delta == nullptr ? nullptr : a.delta + static_cast<int64_t>(blockIdx.x) * a.size;
   float squares = 0.0f;
   HEADRACE_UNROLL
   for (int i = 0; i < kVectors; ++i) {
-    const int64_t at = 4 * (static_cast<int64_t>(threadIdx.x) + i * kThreads);
-    if (at >= a.size) continue;
+    const int at = 4 * (static_cast<int>(threadIdx.x) + i * kThreads);
+    if (at >= size) continue;
     float4 x = load_vector<float4>(row + at);
     if (delta != nullptr) {
       const float4 d = load_vector<float4>(delta + at);
@@ -48,8 +49,8 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(RmsNormArguments a) 
   uint16_t* const out = a.out + static_cast<int64_t>(blockIdx.x) * a.size;
   HEADRACE_UNROLL
   for (int i = 0; i < kVectors; ++i) {
-    const int64_t at = 4 * (static_cast<int64_t>(threadIdx.x) + i * kThreads);
-    if (at >= a.size) continue;
+    const int at = 4 * (static_cast<int>(threadIdx.x) + i * kThreads);
+    if (at >= size) continue;
     const float4 x = values[i], weight = load_vector<float4>(a.weight + at);
     store_vector(
         out + at,

@@ -3,6 +3,7 @@
 #include "device.h"
 #include "kernels/rope_store.h"
 #include "launch.h"
+#include "ptx/angle.h"
 #include "ptx/half.h"
 #include "ptx/memory.h"
 
@@ -35,11 +36,12 @@ __global__ void __launch_bounds__(kThreads) rope_store_kernel(RopeStoreArguments
   const int64_t token = blockIdx.x;
   const int head_dim = cache.head_dim, pairs = a.rotary_dim / 2;
   for (int i = static_cast<int>(threadIdx.x); i < pairs; i += kThreads) {
-    constexpr double kTurn = 6.283185307179586;
-    const double angle = static_cast<double>(a.positions[token]) * static_cast<double>(a.inv_freq[i]);
-    const auto rest = static_cast<float>(angle - kTurn * rint(angle / kTurn));
-    cosines[i] = cosf(rest) * a.attention_factor;
-    sines[i] = sinf(rest) * a.attention_factor;
+    constexpr double kHalfTurn = 3.141592653589793;
+    const double angle = static_cast<double>(a.positions[token]) * static_cast<double>(a.inv_freq[i]) / kHalfTurn;
+    float sine = 0.0f, cosine = 0.0f;
+    sine_and_cosine(static_cast<float>(angle - 2.0 * rint(angle / 2.0)), &sine, &cosine);
+    cosines[i] = cosine * a.attention_factor;
+    sines[i] = sine * a.attention_factor;
   }
   __syncthreads();
 

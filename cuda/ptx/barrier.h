@@ -25,7 +25,7 @@ HEADRACE_DEVICE int load_acquire(const int* address) {
   return out;
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 // A phase completes after `arrivals`, and when all bytes expected in it have come.
 HEADRACE_DEVICE void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
