@@ -115,6 +115,8 @@ void set_parameter(headrace::Request& request, Parameters& parameters, const std
     request.set_priority(value.cast<int32_t>());
   else if (name == "cache_salt")
     request.set_cache_salt(text_of(value));
+  else if (name == "drafter")
+    request.set_drafter(text_of(value));
   else if (name == "tenant")
     request.set_tenant(text_of(value));
   else if (name == "adapter")
@@ -219,6 +221,7 @@ py::dict event_dict(const headrace::Event& event) {
     out["finish_reason"] = event.finish_reason();
     numbers["reuse_miss"] = event.reuse_miss();
     out["usage"] = numbers;
+    out["speculation"] = py::module_::import("json").attr("loads")(event.describe_speculation());
   }
   return out;
 }
@@ -480,6 +483,7 @@ py::object generate(PythonScheduler& self, const py::object& prompt, const py::k
       if (event->type() == headrace::EventType::kFinished) {
         output.attr("finish_reason") = fields["finish_reason"];
         output.attr("usage") = fields["usage"];
+        output.attr("speculation") = fields["speculation"];
       }
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
@@ -508,7 +512,7 @@ void register_generation(py::module_& module) {
       "ignore_eos, hidden_states (layers, numbered as in transformers: float32 arrays [layers, rows, hidden_size] come "
       "in "
       "order, without a copy), hidden_range ((begin, end): positions of the prompt, and of the output behind it), "
-      "deadline_ms, priority, tenant, cache_salt, adapter, session, images (each uint8 [height, width, 3], "
+      "deadline_ms, priority, tenant, cache_salt, drafter, adapter, session, images (each uint8 [height, width, 3], "
       "or "
       "float32 pixel "
       "values: [channels, height, width], or (patches, (rows, columns)) where the model takes patches; the prompt has "
@@ -565,6 +569,12 @@ void register_generation(py::module_& module) {
           },
           py::arg("tenant"), py::arg("weight") = 1.0, py::arg("max_num_seqs") = 0, py::arg("max_queue") = 0,
           py::arg("tokens_per_second") = 0.0, "A tenant's share and limits; 0 is no limit.")
+      .def_property_readonly(
+          "speculation",
+          [](const PythonScheduler& self) {
+            return py::module_::import("json").attr("loads")(self.scheduler().describe_speculation());
+          },
+          "What became of guesses, of all requests.")
       .def_property_readonly("metrics", [](const PythonScheduler& self) { return metrics_dict(self.scheduler()); })
       .def_property_readonly("tenants",
                              [](const PythonScheduler& self) {

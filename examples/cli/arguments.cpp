@@ -47,12 +47,20 @@ void SettingArguments::add_to(CLI::App& command) {
   command.add_option("--set", settings, "further setting as key=value (docs/c-abi.md lists them)")->take_all();
 }
 
+void SettingArguments::add_drafter_to(CLI::App& command) {
+  command.add_option(
+      "--drafter", drafter,
+      "who guesses at the next tokens, so that one step checks several: off, auto, or ngram, suffix with commas "
+      "between; the output is the same with any");
+}
+
 headrace::Options SettingArguments::options(std::initializer_list<std::string_view> own) const {
   headrace::Options options;
   options.set_log(print_warning, nullptr);
   if (threads > 0) options.set("engine.threads", std::to_string(threads));
   if (!isa.empty()) options.set("engine.isa", isa);
   if (!kv_dtype.empty()) options.set("kv.dtype", kv_dtype);
+  if (!drafter.empty()) options.set("scheduler.drafter", drafter);
   for (const std::string& setting : settings) {
     const size_t equals = setting.find('=');
     if (equals == std::string::npos) throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "is not key=value", setting);

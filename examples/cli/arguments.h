@@ -15,10 +15,12 @@ namespace cli {
 // The settings that models are loaded with.
 struct SettingArguments {
   int threads = 0;
-  std::string isa, kv_dtype;
+  std::string isa, kv_dtype, drafter;
   std::vector<std::string> settings;  // "key=value"
 
   void add_to(CLI::App& command);
+  // Of commands that generate.
+  void add_drafter_to(CLI::App& command);
   // Throws headrace::Error for a bad setting, and for one of the keys in `own`, which the command sets itself.
   headrace::Options options(std::initializer_list<std::string_view> own = {}) const;
 };

@@ -234,6 +234,7 @@ void bench(const BenchArguments& arguments) {
            {"batch", workload.batch},
            {"prefill_tokens_per_second", median(prefill)},
            {"decode_tokens_per_second", median(decode)},
+           {"speculation", nlohmann::ordered_json::parse(scheduler.describe_speculation())},
            {"load_seconds", load_seconds},
            {"peak_bytes", peak_bytes()}};
   }
@@ -259,6 +260,7 @@ void add_bench(CLI::App& app) {
   auto arguments = std::make_shared<BenchArguments>();
   CLI::App* command = app.add_subcommand("bench", "prefill and decode rates, each op's share, load time and memory");
   arguments->model.add_to(*command);
+  arguments->model.add_drafter_to(*command);
   std::vector<CLI::Option*> of_runs = {
       command->add_option("--prompt-tokens", arguments->workload.prompt_tokens, "tokens of each prompt")
           ->transform(within(1, kMostTokens)),

@@ -101,6 +101,7 @@ void add_chat(CLI::App& app) {
   auto arguments = std::make_shared<ChatArguments>();
   CLI::App* command = app.add_subcommand("chat", "a conversation: a line of standard input is a message");
   arguments->model.add_to(*command);
+  arguments->model.add_drafter_to(*command);
   arguments->sampling.add_to(*command);
   CLI::Option* system = command->add_option("--system", arguments->system, "system message");
   CLI::Option* adapter =

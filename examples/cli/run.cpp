@@ -63,6 +63,8 @@ void run(const RunArguments& arguments) {
     if (!arguments.json) print_text(event.text());  // where nobody reads, no more is computed
     if (event.type() == headrace::EventType::kFinished) {
       summary = {{"finish_reason", event.finish_reason()}, {"usage", usage_json(event.usage())}};
+      const auto speculation = nlohmann::ordered_json::parse(event.describe_speculation());
+      if (speculation.at("state") != "off") summary["speculation"] = speculation;
     }
     return true;
   });
@@ -82,6 +84,7 @@ void add_run(CLI::App& app) {
   auto arguments = std::make_shared<RunArguments>();
   CLI::App* command = app.add_subcommand("run", "generate from a prompt; chat models get their template");
   arguments->model.add_to(*command);
+  arguments->model.add_drafter_to(*command);
   arguments->sampling.add_to(*command);
   command->add_option("-p,--prompt", arguments->prompt,
                       "the prompt, which an encoder in front of the decoder reads where there is one; - reads standard "

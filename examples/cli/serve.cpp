@@ -49,6 +49,7 @@ void add_serve(CLI::App& app) {
   server::Settings& settings = arguments->settings;
   CLI::App* command = app.add_subcommand("serve", "answer over HTTP, as OpenAI's and Anthropic's clients ask");
   arguments->model.add_to(*command);
+  arguments->model.add_drafter_to(*command);
   command->add_option("--host", settings.host, "address to listen at")->capture_default_str();
   command->add_option("--port", arguments->port, "port; 0 is one that is free")
       ->transform(within(0, 65535))

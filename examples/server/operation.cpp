@@ -80,6 +80,21 @@ void add_engine_metrics(MetricsText& text, Context& context) {
   latency("headrace_step_duration_seconds", "Of a forward pass.", HEADRACE_LATENCY_STEP);
 }
 
+void add_speculation_metrics(MetricsText& text, const headrace::Scheduler& scheduler) {
+  const Json told = Json::parse(scheduler.describe_speculation());
+  const auto family = [&](const std::string& name, const std::string& help, const char* key, double unit) {
+    text.family("headrace_" + name + "_total", "counter", help);
+    for (const Json& drafter : told.at("drafters")) {
+      text.value(drafter.at(key).get<double>() * unit, {{"drafter", drafter.at("name").get<std::string>()}});
+    }
+  };
+  family("draft_tokens", "Guesses that were verified.", "drafted", 1);
+  family("accepted_draft_tokens", "Of those, the ones that stood.", "accepted", 1);
+  family("draft_seconds", "Time spent on guessing.", "draft_ns", 1e-9);
+  text.gauge("headrace_speculation_saved_seconds", "Time won against plain decoding, by the scheduler's estimate.",
+             told.at("saved_ns").get<double>() / 1e9);
+}
+
 // The same of each tenant, in families of their own.
 void add_tenant_metrics(MetricsText& text, const headrace::Scheduler& scheduler) {
   struct Tenant {
@@ -123,6 +138,7 @@ void metrics(Context& context, const Router& router, const Call& call) {
   MetricsText text;
   if (context.engine != nullptr) {
     add_engine_metrics(text, context);
+    add_speculation_metrics(text, context.served.scheduler());
     add_tenant_metrics(text, context.served.scheduler());
   }
   text.counter("headrace_clients_vanished_total", "Requests whose client went before the answer was complete.",

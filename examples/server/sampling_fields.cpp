@@ -106,6 +106,7 @@ headrace::Request make_request(const Call& call, const Context& context, const D
   const auto priority = static_cast<int32_t>(integer_field(body, "priority", 0));
   if (priority > 0 && !call.caller.is_admin) throw ApiError(403, "above 0 is for administrators", "priority");
   request.set_priority(priority);
+  request.set_drafter(text_field(body, "drafter", ""));
   int64_t deadline = std::chrono::milliseconds(context.settings.limits.request_timeout).count();
   if (const int64_t asked = integer_field(body, "deadline_ms", 0); asked > 0) {
     deadline = deadline > 0 ? std::min(deadline, asked) : asked;

@@ -32,7 +32,7 @@ struct Draw {
 // min_tokens of the body; what is not there is what the model recommends. Lengths and logprobs are the API's own.
 Draw read_draw(const Json& body, const ServedModel& served);
 
-// A request that has these, and logit_bias, stop_token_ids, ignore_eos, priority and deadline_ms of the body, the adapter
+// A request that has these, and logit_bias, stop_token_ids, ignore_eos, priority, drafter and deadline_ms of the body, the adapter
 // that "model" names, and the caller's tenant. Its prompt is still to be added.
 headrace::Request make_request(const Call& call, const Context& context, const Draw& draw);
 

@@ -651,6 +651,12 @@ class Request {
       return headrace_request_set_cache_salt(get(), salt.data(), salt.size(), error);
     });
   }
+  // Who guesses ahead: "off", "auto", or names with commas between.
+  Request& set_drafter(std::string_view drafter) {
+    return call([&](headrace_error** error) {
+      return headrace_request_set_drafter(get(), drafter.data(), drafter.size(), error);
+    });
+  }
   headrace_request* get() const { return handle_.get(); }
 
  private:
@@ -723,6 +729,12 @@ class Event {
     detail::call([&](headrace_error** error) { return headrace_event_get_hidden_states(get(), &rows, error); });
     return rows;
   }
+  // JSON of what became of guesses, of kFinished.
+  std::string describe_speculation() const {
+    return detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_event_describe_speculation(get(), buffer, capacity, needed, error);
+    });
+  }
   const headrace_event* get() const { return handle_.get(); }
 
  private:
@@ -781,6 +793,12 @@ class Scheduler {
     detail::call(
         [&](headrace_error** error) { return headrace_scheduler_get_metrics(handle_.get(), &metrics, error); });
     return metrics;
+  }
+  // JSON of what became of guesses, of all requests.
+  std::string describe_speculation() const {
+    return detail::read_text([&](char* buffer, size_t capacity, size_t* needed, headrace_error** error) {
+      return headrace_scheduler_describe_speculation(handle_.get(), buffer, capacity, needed, error);
+    });
   }
   // kind: HEADRACE_LATENCY_*.
   headrace_latency latency(int32_t kind) const {

@@ -218,6 +218,26 @@ HEADRACE_API headrace_status headrace_event_next_of(headrace_scheduler* schedule
  * "hidden_states" (they need the rows), "index_off" (the option "kv.prefix_index"), "not_scheduled". Static. */
 HEADRACE_API const char* headrace_event_get_reuse_miss(const headrace_event* event);
 
+/* ---- Speculation -------------------------------------------------------------------------------------------------- */
+
+/* [object] Who guesses at the request's next tokens, so that one step checks several: "off", "auto", or names of the scheduler's
+ * drafters with commas between ("ngram,suffix"); "" is what the option "scheduler.drafter" says. Tokens, text and logprobs
+ * are the same with any. A name that the scheduler does not have is refused at submit. */
+HEADRACE_API headrace_status headrace_request_set_drafter(headrace_request* request, const char* drafter,
+                                                          size_t drafter_size, headrace_error** error);
+/* What became of guesses at a sample's tokens, of HEADRACE_EVENT_FINISHED, as a JSON object: "state" ("off"; "no_guess": nobody had
+ * one; "did_not_pay": none was worth verifying; "drafted"), "steps" with guesses to verify, "drafted" and "accepted" guesses,
+ * "saved_ns" (won against plain decoding, lost where below 0, by the scheduler's estimate of its steps), and "drafters": of each
+ * its "name", "drafted", "accepted", "draft_ns" (spent on guessing), "drafted_at" and "accepted_at" (by how far ahead the guess
+ * was, from 1). */
+HEADRACE_API headrace_status headrace_event_describe_speculation(const headrace_event* event, char* buffer,
+                                                                 size_t capacity, size_t* needed,
+                                                                 headrace_error** error);
+/* [any] The same of all requests since the scheduler was made, without "state". */
+HEADRACE_API headrace_status headrace_scheduler_describe_speculation(const headrace_scheduler* scheduler, char* buffer,
+                                                                     size_t capacity, size_t* needed,
+                                                                     headrace_error** error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -139,6 +139,13 @@ Status set_schedule_mode(EngineOptions& options, const OptionInfo& info, std::st
   return Status();
 }
 
+// Names; whether a scheduler has such drafters is asked when it is made.
+Status set_drafter(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  if (value.empty() || value.size() > 4096 || value.find('\0') != std::string_view::npos) return refuse(info, value);
+  options.drafter = std::string(value);
+  return Status();
+}
+
 Status set_pooling(EngineOptions& options, const OptionInfo& info, std::string_view value) {
   using Kind = EmbeddingPooling;
   constexpr std::pair<std::string_view, Kind> kNames[] = {
@@ -286,6 +293,19 @@ constexpr Option kOptions[] = {
       "Service of one tenant on average, in computed prompt tokens and weighted output tokens; its requests wait "
       "meanwhile. 0 is no limit."},
      set_integer<&EngineOptions::tenant_tokens_per_second, 0, 1000000000>},
+    {{"scheduler.drafter", "list", "off", "off|auto|ngram|suffix",
+      "Who guesses at the next tokens of requests that do not say themselves, so that one step checks several; what "
+      "comes "
+      "out never changes. ngram looks for the last tokens further up, suffix for longer runs, in earlier outputs of "
+      "the tenant "
+      "too; auto takes all that may pay. Several have commas between."},
+     set_drafter},
+    {{"scheduler.max_draft_tokens", "integer", "32", "1..256",
+      "Guesses of one sequence in a step at most. As many are made as are likely to pay."},
+     set_integer<&EngineOptions::max_draft_tokens, 1, 256>},
+    {{"scheduler.draft_always", "boolean", "false", "true|false",
+      "Verify every guess, whether it is likely to pay or not: for measurements."},
+     set_boolean<&EngineOptions::draft_always>},
     {{"session.prefill_chunk", "integer", "512", "1..65536", "Rows of one forward pass of a session's evaluation."},
      set_integer<&EngineOptions::prefill_chunk, 1, 65536>},
     {{"embedder.pooling", "choice", "auto", "auto|mean|cls|last|none|pooler|score|logits",

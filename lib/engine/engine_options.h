@@ -69,6 +69,9 @@ struct EngineOptions {
   int32_t max_overtakes = 8;
   int32_t max_events = 4096;  // of one request that nobody has taken; 0: no limit
   int32_t max_tenants = 1024;
+  std::string drafter = "off";
+  int32_t max_draft_tokens = 32;
+  bool draft_always = false;
   // Of tenants without limits of their own; 0: none.
   int32_t tenant_max_num_seqs = 0;
   int32_t tenant_max_queue = 0;

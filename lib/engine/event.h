@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "speculation/speculation_counts.h"
 
 namespace headrace::engine {
 
@@ -47,6 +48,7 @@ struct Usage {
   int64_t first_token_ns = 0;  // submit to this sample's first token
   int64_t total_ns = 0;        // submit to this event
   ReuseMiss reuse_miss = ReuseMiss::kNone;
+  speculation::SpeculationCounts speculation;  // of this sample
 };
 
 // The most likely tokens at one place, most likely first.

@@ -17,6 +17,7 @@
 #include "schedule/sequence.h"
 #include "schedule/step_plan.h"
 #include "schedule/tenant.h"
+#include "speculation/speculator.h"
 #include "text/stop_strings.h"
 
 namespace headrace::engine {
@@ -35,6 +36,8 @@ struct Sample {
   schedule::Sequence sequence;
   TokenHistory history;
   OutputText text;
+  std::unique_ptr<TokenMask> mask;  // behind its tokens so far, or null
+  speculation::SequenceRecord speculation;
   int64_t first_token_ns = 0;
   int64_t last_token_ns = 0;  // submit to the last token drawn
 };
@@ -50,7 +53,9 @@ struct LiveRequest {
   // A session's tokens first. Positions of an image hold not its token, but a number of its content below 0
   // (KvCache::content_id): that is what cached values are found by.
   std::vector<int32_t> prompt;
-  std::string salt;              // of all its cached values
+  std::string salt;   // of all its cached values
+  std::string scope;  // of what drafters learn of it: its tenant and salt
+  speculation::DrafterSet drafters = 0;
   int64_t first_own = 0;         // where the request's own part of the prompt begins
   KvSequence kv;                 // a session's values of a prefix of the prompt
   std::vector<int32_t> end_ids;  // ascending: tokens that end a sample

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "sampling/sampler.h"
+#include "sampling/token_mask.h"
 
 namespace headrace {
 class Adapter;
@@ -52,6 +53,9 @@ struct RequestParams {
   int32_t priority = 0;      // higher runs first
   std::string tenant;        // on whose behalf; "" is one like others
   std::string cache_salt;
+  // Who guesses at its tokens ahead: "off", "auto", or names with commas between; "": what scheduler.drafter says.
+  std::string drafter;
+  TokenMaskSource token_mask;              // which tokens may come; null: all
   std::shared_ptr<const Adapter> adapter;  // null: none, or that of the session
   std::shared_ptr<Session> session;
 

@@ -17,6 +17,8 @@
 #include "engine/live_request.h"
 #include "engine/session.h"
 #include "engine/step_loop.h"
+#include "speculation/ngram_drafter.h"
+#include "speculation/suffix_drafter.h"
 
 namespace headrace::engine {
 namespace {
@@ -67,6 +69,14 @@ schedule::SchedulePolicy schedule_policy(const EngineOptions& options) {
   return policy;
 }
 
+std::vector<std::shared_ptr<speculation::Drafter>> all_drafters(
+    std::vector<std::shared_ptr<speculation::Drafter>> given) {
+  std::vector<std::shared_ptr<speculation::Drafter>> all = {std::make_shared<speculation::NgramDrafter>(),
+                                                            std::make_shared<speculation::SuffixDrafter>()};
+  std::move(given.begin(), given.end(), std::back_inserter(all));
+  return all;
+}
+
 uint64_t draw_seed_base() {
   uint64_t parts[2] = {static_cast<uint64_t>(Clock::now().time_since_epoch().count()), 0};
   try {
@@ -93,7 +103,8 @@ std::vector<int32_t> end_ids(const RequestParams& params, const EngineModel& mod
 
 class Scheduler::Impl {
  public:
-  Impl(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache, const EngineOptions& options)
+  Impl(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache, const EngineOptions& options,
+       std::vector<std::shared_ptr<speculation::Drafter>> drafters)
       : model_(std::move(model)),
         kv_cache_(std::move(kv_cache)),
         limits_(step_limits(*model_, options)),
@@ -102,7 +113,10 @@ class Scheduler::Impl {
         default_limits_{1.0, options.tenant_max_num_seqs, options.tenant_max_queue,
                         static_cast<double>(options.tenant_tokens_per_second)},
         seed_base_(draw_seed_base()),
-        loop_(model_, kv_cache_, limits_, schedule_policy(options)) {}
+        drafter_(options.drafter),
+        loop_(model_, kv_cache_, limits_, schedule_policy(options), all_drafters(std::move(drafters)),
+              GuessPolicy{options.max_draft_tokens, options.draft_always}),
+        speculation_(loop_.speculator().totals()) {}
 
   Result<uint64_t> submit(RequestParams params);
   Status cancel(uint64_t request_id);
@@ -114,6 +128,10 @@ class Scheduler::Impl {
   Status set_tenant(const std::string& name, const schedule::TenantLimits& limits);
   void shut_down();
   Status check_invariants();
+  Status check_drafter(std::string_view names) const {
+    const auto known = loop_.speculator().parse(names);
+    return known.ok() ? Status() : invalid_argument("scheduler.drafter", "{}", known.status().message());
+  }
 
   const std::shared_ptr<const EngineModel> model_;
   const std::shared_ptr<KvCache> kv_cache_;
@@ -143,6 +161,7 @@ class Scheduler::Impl {
   const size_t max_tenants_;
   const schedule::TenantLimits default_limits_;
   const uint64_t seed_base_;
+  const std::string drafter_;  // of requests that name none
 
   // Belongs to the thread that made stepping_ true.
   StepLoop loop_;
@@ -160,6 +179,7 @@ class Scheduler::Impl {
   bool limits_changed_ = false;
   uint64_t submitted_ = 0, refused_ = 0;  // requests
   schedule::SchedulerMetrics metrics_;
+  speculation::SpeculationCounts speculation_;
   int64_t last_step_ns_ = -1;  // on the executor's clock
 };
 
@@ -237,6 +257,8 @@ Result<std::shared_ptr<LiveRequest>> Scheduler::Impl::make_request(uint64_t id, 
     if (!made.ok()) return made.status();
     matcher = made.take();
   }
+  HEADRACE_ASSIGN_OR_RETURN(const speculation::DrafterSet drafters,
+                            loop_.speculator().parse(params.drafter.empty() ? drafter_ : params.drafter));
   SamplingParams sampling = params.sampling;
   sampling.num_logprobs = std::max(params.num_logprobs, 0);
   if (!params.has_seed) sampling.seed = hash64(&id, sizeof id, seed_base_);
@@ -244,6 +266,7 @@ Result<std::shared_ptr<LiveRequest>> Scheduler::Impl::make_request(uint64_t id, 
   auto request = std::make_shared<LiveRequest>(id, std::move(params), Sampler(std::move(sampling)));
   request->salt = adapted_salt(request->params.adapter.get(), request->params.cache_salt);
   if (request->params.encoder_input) request->salt = input_salt(request->params.encoder_input->content, request->salt);
+  request->drafters = drafters;
   request->end_ids = end_ids(request->params, *model_);
   request->stop_strings = std::move(matcher);
   request->submitted = Clock::now();
@@ -438,6 +461,8 @@ void Scheduler::Impl::publish() {
   }
   events_.splice(events_.end(), loop_.events());
   metrics_ = loop_.metrics();
+  // Of the same sizes always: copying allocates nothing.
+  speculation_ = loop_.speculator().totals();
   last_step_ns_ = model_->executor->clock_ns();
   for (const auto& [name, tenant] : tenants_) {
     if (!std::exchange(tenant->changed, false)) continue;
@@ -516,6 +541,7 @@ SchedulerReport Scheduler::Impl::report() const {
   report.max_num_seqs = limits_.max_num_seqs;
   const std::lock_guard lock(mutex_);
   report.metrics = metrics_;
+  report.speculation = speculation_;
   report.metrics.num_waiting += static_cast<int64_t>(inbox_.size());
   report.metrics.submitted_requests = submitted_;
   report.metrics.refused_requests = refused_;
@@ -567,14 +593,16 @@ Scheduler::Scheduler(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Scheduler::~Scheduler() { impl_->shut_down(); }
 
 Result<std::shared_ptr<Scheduler>> Scheduler::create(std::shared_ptr<const EngineModel> model,
-                                                     std::shared_ptr<KvCache> kv_cache, const EngineOptions& options) {
+                                                     std::shared_ptr<KvCache> kv_cache, const EngineOptions& options,
+                                                     std::vector<std::shared_ptr<speculation::Drafter>> drafters) {
   if (kv_cache) {
     HEADRACE_RETURN_IF_ERROR(check_kv_cache(*model, *kv_cache));
   } else {
     HEADRACE_ASSIGN_OR_RETURN(kv_cache, make_kv_cache(*model, options));
   }
-  return std::shared_ptr<Scheduler>(
-      new Scheduler(std::make_unique<Impl>(std::move(model), std::move(kv_cache), options)));
+  auto impl = std::make_unique<Impl>(std::move(model), std::move(kv_cache), options, std::move(drafters));
+  HEADRACE_RETURN_IF_ERROR(impl->check_drafter(options.drafter));
+  return std::shared_ptr<Scheduler>(new Scheduler(std::move(impl)));
 }
 
 const std::shared_ptr<const EngineModel>& Scheduler::model() const { return impl_->model_; }

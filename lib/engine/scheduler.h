@@ -12,6 +12,8 @@
 #include "engine/request.h"
 #include "schedule/metrics.h"
 #include "schedule/tenant.h"
+#include "speculation/drafter.h"
+#include "speculation/speculation_counts.h"
 
 namespace headrace::engine {
 
@@ -29,6 +31,7 @@ struct SchedulerStats {
 // Everything a scheduler counts, as of the end of its last step.
 struct SchedulerReport {
   schedule::SchedulerMetrics metrics;
+  speculation::SpeculationCounts speculation;
   KvCacheStats kv;
   int64_t step_age_ns = -1;  // since the last step ended; -1: there was none
   int64_t num_tenants = 0;
@@ -46,9 +49,11 @@ struct TenantReport {
 // Thread rule: everything but step and check_invariants from any thread, also while another thread steps.
 class Scheduler {
  public:
-  // kv_cache null: one of its own, made with the options.
+  // kv_cache null: one of its own, made with the options. drafters: beside "ngram" and "suffix", which every scheduler has;
+  // requests and options call them by their names.
   static Result<std::shared_ptr<Scheduler>> create(std::shared_ptr<const EngineModel> model,
-                                                   std::shared_ptr<KvCache> kv_cache, const EngineOptions& options);
+                                                   std::shared_ptr<KvCache> kv_cache, const EngineOptions& options,
+                                                   std::vector<std::shared_ptr<speculation::Drafter>> drafters = {});
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;

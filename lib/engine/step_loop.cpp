@@ -13,13 +13,18 @@ namespace headrace::engine {
 using schedule::SequenceState;
 
 StepLoop::StepLoop(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache,
-                   schedule::StepLimits limits, const schedule::SchedulePolicy& policy)
+                   schedule::StepLimits limits, const schedule::SchedulePolicy& policy,
+                   std::vector<std::shared_ptr<speculation::Drafter>> drafters, const GuessPolicy& guess_policy)
     : model_(std::move(model)),
       kv_cache_(std::move(kv_cache)),
       limits_(limits),
       policy_(policy),
       context_limit_(context_limit(*model_, *kv_cache_)),
-      fair_(policy.output_weight) {}
+      fair_(policy.output_weight),
+      speculator_(
+          std::move(drafters), model_->executor->vocab_size(),
+          [executor = model_->executor.get()] { return executor->clock_ns(); }, guess_policy.always),
+      max_guesses_(guess_policy.max_guesses) {}
 
 StepLoop::~StepLoop() { tear_down(); }
 
@@ -46,11 +51,14 @@ std::unique_ptr<Sample> StepLoop::make_sample(LiveRequest& request, uint32_t ind
       ++sample->history.prompt_counts[shown_token(id)];
     }
   }
+  if (request.params.token_mask) sample->mask = request.params.token_mask();
+  sample->speculation.drafters = request.drafters;
   return sample;
 }
 
 void StepLoop::accept(const std::shared_ptr<LiveRequest>& request) {
   if (request->samples.empty()) {
+    request->scope = request->tenant->name + '\0' + request->salt;
     request->samples.push_back(make_sample(*request, 0));
     request->num_open = request->params.n;
     schedule::Sequence& sequence = request->samples[0]->sequence;
@@ -164,13 +172,17 @@ void StepLoop::build_batch() {
   batch_.clear();
   const bool has_images =
       std::ranges::any_of(entries_, [](const Entry& entry) { return !entry.sample->request.images.empty(); });
+  std::vector<int32_t> guesses;
   for (Entry& entry : entries_) {
     schedule::Sequence& sequence = entry.sample->sequence;
     const int64_t end = entry.start + entry.grant.num_rows;
     entry.first_logits = batch_.logits_rows.size();
     tap_hidden(entry, static_cast<int32_t>(batch_.num_tokens()));
+    guesses.clear();
+    for (int32_t i = 0; i < entry.num_verified; ++i)
+      guesses.push_back(entry.guesses.nodes()[static_cast<size_t>(i)].token);
     batch_.add_sequence(*kv_cache_, sequence.kv, sequence.token_ids, end, end - entry.grant.num_logits_rows,
-                        entry.sample->request.params.adapter.get());
+                        entry.sample->request.params.adapter.get(), guesses, entry.row_states);
     if (entry.sample->request.memory) batch_.memories.push_back(&*entry.sample->request.memory);
     if (!has_images) continue;
     const ImageReader& reader = *model_->executor->images();
@@ -201,8 +213,10 @@ void StepLoop::learn_cost(int64_t ns) {
   bool has_prompts = false;
   for (const Entry& entry : entries_) {
     work += schedule::StepWork::of(entry.start, entry.grant.num_rows);
-    has_prompts = has_prompts || entry.grant.num_rows > 1;
+    has_prompts = has_prompts || entry.grant.num_rows > 1 + entry.num_verified;
   }
+  const double attention_ns = cost_.factors().pair_ns * work.pairs;
+  if (!has_prompts) speculator_.measured(batch_.num_tokens(), static_cast<double>(ns) - attention_ns);
   cost_.observe(work, has_prompts, ns);
 }
 
@@ -242,6 +256,7 @@ void StepLoop::commit(const Entry& entry) {
     kv_cache_->rewind(sequence.kv, entry.start);  // reaped at the end of this step
     return;
   }
+  if (!entry.guesses.empty()) return verify(entry);
   const auto vocab_size = static_cast<size_t>(model_->executor->vocab_size());
   const std::span<float> rows(logits_.data() + entry.first_logits * vocab_size,
                               static_cast<size_t>(entry.grant.num_logits_rows) * vocab_size);
@@ -262,7 +277,8 @@ void StepLoop::commit(const Entry& entry) {
   }
   (entry.decoding ? metrics_.decode_tokens : metrics_.computed_tokens) += static_cast<uint64_t>(entry.grant.num_rows);
   if (Status status = score_prompt(entry); !status.ok()) return fail(request, std::move(status));
-  emit_hidden(entry);
+  emit_hidden(entry, end);
+  observe(entry, end);
   if (end < sequence.size()) return;
   // Of a computed prompt the rows are in the cache; after a preemption they are encoded again.
   for (size_t i = 0; i < request.images.size(); ++i) {
@@ -299,15 +315,28 @@ Status StepLoop::score_prompt(const Entry& entry) {
   return Status();
 }
 
-void StepLoop::emit_hidden(const Entry& entry) {
+// Of the hidden states of the entry's rows, those of positions before `end`: the rows that stand.
+void StepLoop::emit_hidden(const Entry& entry, int64_t end) {
   if (!entry.hidden) return;
+  HiddenStates& hidden = *entry.hidden;
+  const int64_t kept = std::min(end - hidden.first_position, hidden.num_rows);
+  if (kept <= 0) return;
+  const auto width = static_cast<size_t>(hidden.hidden_size);
+  for (size_t layer = 1; layer < hidden.layers.size() && kept < hidden.num_rows; ++layer) {
+    const auto from =
+        hidden.values.begin() + static_cast<ptrdiff_t>(layer * static_cast<size_t>(hidden.num_rows) * width);
+    const auto to = hidden.values.begin() + static_cast<ptrdiff_t>(layer * static_cast<size_t>(kept) * width);
+    std::copy(from, from + static_cast<ptrdiff_t>(static_cast<size_t>(kept) * width), to);
+  }
+  hidden.num_rows = kept;
+  hidden.values.resize(hidden.layers.size() * static_cast<size_t>(kept) * width);
   Sample& sample = *entry.sample;
-  const int64_t end = entry.hidden->first_position + entry.hidden->num_rows;
+  const int64_t next = hidden.first_position + kept;
   Event event;
   event.type = EventType::kHidden;
   event.hidden = entry.hidden;
   emit(std::move(event), sample.request, sample.index);
-  sample.sequence.first_hidden_row = end < sample.request.hidden_end() ? end : schedule::Sequence::kNoRow;
+  sample.sequence.first_hidden_row = next < sample.request.hidden_end() ? next : schedule::Sequence::kNoRow;
 }
 
 // The prompt is computed: the other samples share its blocks from here on, and all draw from the same logits.
@@ -333,36 +362,65 @@ void StepLoop::draw_first(Sample& root, std::span<float> row, const LogitStats& 
 
 // False when the request failed, and is gone.
 bool StepLoop::draw(Sample& sample, std::span<float> row, const LogitStats& stats) {
-  LiveRequest& request = sample.request;
-  schedule::Sequence& sequence = sample.sequence;
-  const RequestParams& params = request.params;
-  const int64_t position = sequence.num_output();
-  std::span<const int32_t> banned;
-  if (position < params.min_tokens) banned = request.end_ids;
-  auto drawn = [&] {
-    const ProfiledSpan span(model_->executor->profile(), {ProfiledOp::kSample});
-    return request.sampler.sample(row, stats, sample.history, banned, sample.index, static_cast<uint64_t>(position));
-  }();
-  if (!drawn.ok()) {
-    fail(request, drawn.status());
+  auto token = draw_token(sample, row, stats, nullptr);
+  if (!token.ok()) {
+    fail(sample.request, token.status());
     return false;
   }
-  const int32_t id = drawn->token_id;
+  conclude(sample, take_token(sample, *token));
+  return true;
+}
+
+// The sample's next token; with a guess that was drawn, by its verification.
+Result<SampledToken> StepLoop::draw_token(Sample& sample, std::span<float> row, const LogitStats& stats,
+                                          const speculation::Guess* guess) {
+  const ProfiledSpan span(model_->executor->profile(), {ProfiledOp::kSample});
+  const LiveRequest& request = sample.request;
+  const auto position = static_cast<uint64_t>(sample.sequence.num_output());
+  std::span<const int32_t> banned;
+  if (sample.sequence.num_output() < request.params.min_tokens) banned = request.end_ids;
+  std::span<const uint32_t> allowed;
+  if (sample.mask) {
+    mask_words_.assign(mask_words(model_->executor->vocab_size()), 0);
+    if (sample.mask->fill(mask_words_)) allowed = mask_words_;
+  }
+  const auto uniform = [&](DrawPurpose purpose, uint32_t lane) {
+    return uniform_draw(request.sampler.params().seed, sample.index, position, purpose, lane);
+  };
+  const auto accept = [&](const TokenWeights& target) {
+    return speculation::accept(target, {guess, 1}, uniform).token;
+  };
+  auto token = guess == nullptr
+                   ? request.sampler.sample(row, stats, sample.history, banned, sample.index, position, allowed)
+                   : request.sampler.sample_by(row, stats, sample.history, banned, allowed, accept);
+  if (token.ok() && sample.mask && !sample.mask->advance(token->token_id)) {
+    return internal_error("token_mask", "refuses token {}, which it allowed", token->token_id);
+  }
+  return token;
+}
+
+// The token becomes the sample's last one. kNone: it goes on.
+FinishReason StepLoop::take_token(Sample& sample, const SampledToken& token) {
+  LiveRequest& request = sample.request;
+  schedule::Sequence& sequence = sample.sequence;
+  const int32_t id = token.token_id;
+  const bool first = sequence.num_output() == 0;
   sequence.token_ids.push_back(id);
   ++sample.history.output_counts[id];
-  count_token(sample, position == 0);
-
+  count_token(sample, first);
   const bool ends = std::binary_search(request.end_ids.begin(), request.end_ids.end(), id);
-  sample.text.push(*drawn, ends, sequence.num_output() >= params.min_tokens);
-  if (ends || sample.text.stopped()) {
-    finish(request, sample.index, FinishReason::kStop);
-  } else if (sequence.num_output() == params.max_tokens || sequence.size() >= context_limit_) {
-    finish(request, sample.index, FinishReason::kLength);
-  } else {
-    emit_text(sample);
-    start_over_if_outgrown(sample);
+  sample.text.push(token, ends, sequence.num_output() >= request.params.min_tokens);
+  if (ends || sample.text.stopped()) return FinishReason::kStop;
+  if (sequence.num_output() == request.params.max_tokens || sequence.size() >= context_limit_) {
+    return FinishReason::kLength;
   }
-  return true;
+  return FinishReason::kNone;
+}
+
+void StepLoop::conclude(Sample& sample, FinishReason reason) {
+  if (reason != FinishReason::kNone) return finish(sample.request, sample.index, reason);
+  emit_text(sample);
+  start_over_if_outgrown(sample);
 }
 
 void StepLoop::count_token(Sample& sample, bool first) {
@@ -422,6 +480,7 @@ void StepLoop::let_go(Sample& sample, SequenceState state, bool keep_output) {
   dequeue(sample);
   stop_running(sample);
   sequence.state = state;
+  if (sample.speculation.drafters != 0) speculator_.end(draft_context(sample), sample.speculation);
   const auto& session = sample.request.params.session;
   if (session) {
     // Moved, not copied: the terminal event is out already, so nothing here may fail. A request with a session has one
@@ -455,6 +514,7 @@ void StepLoop::finish(LiveRequest& request, uint32_t index, FinishReason reason)
     emit_text(*sample);
     usage.output_tokens = sample->sequence.num_output();
     usage.first_token_ns = sample->first_token_ns;
+    usage.speculation = sample->speculation.counts;
   }
   end->finish_reason = reason;
   // Memory first: once the books say that the sample ended, its event is there.

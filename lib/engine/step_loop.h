@@ -18,14 +18,22 @@
 #include "schedule/policy.h"
 #include "schedule/request_queue.h"
 #include "schedule/step_plan.h"
+#include "speculation/acceptance.h"
+#include "speculation/speculator.h"
 
 namespace headrace::engine {
+
+struct GuessPolicy {
+  int32_t max_guesses = 32;  // of one sequence in a step
+  bool always = false;       // verify them whether they pay or not
+};
 
 // One thread at a time.
 class StepLoop {
  public:
   StepLoop(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache, schedule::StepLimits limits,
-           const schedule::SchedulePolicy& policy);
+           const schedule::SchedulePolicy& policy, std::vector<std::shared_ptr<speculation::Drafter>> drafters,
+           const GuessPolicy& guess_policy);
   ~StepLoop();
 
   // May be called again with the same request after it threw.
@@ -40,6 +48,8 @@ class StepLoop {
   // Events not handed on yet, in order.
   std::list<std::shared_ptr<const Event>>& events() { return events_; }
   const schedule::SchedulerMetrics& metrics() const { return metrics_; }
+  // Its names and parse() from any thread.
+  const speculation::Speculator& speculator() const { return speculator_; }
   // Requests accepted and never scheduled.
   int64_t num_unscheduled() const { return num_unscheduled_; }
   // Whether nothing runs and all that waits does so for its tenant's tokens_per_second.
@@ -56,6 +66,9 @@ class StepLoop {
     size_t first_logits = 0;  // index of its first row of logits
     bool decoding = false;
     std::shared_ptr<HiddenStates> hidden = nullptr;  // that are owed of its rows, or null
+    speculation::DraftTree guesses;                  // at the tokens behind
+    int32_t num_verified = 0;                        // of them: rows of this step
+    float* row_states = nullptr;  // recurrent states after each row but the last; null: none are kept
   };
   // What prompts may add to a step, for which decoding sequences wait.
   struct PromptTime {
@@ -97,6 +110,15 @@ class StepLoop {
   void start_running(Sample& sample);
   void stop_running(Sample& sample);
 
+  // step_loop_speculation.cpp
+  speculation::DraftContext draft_context(const Sample& sample) const;
+  int64_t most_guesses(const Sample& sample) const;
+  void add_guesses(schedule::StepBudget& budget);
+  void grow(Entry& entry, int32_t num_guesses, schedule::StepBudget& budget);
+  void keep_states();
+  void verify(const Entry& entry);
+  void observe(const Entry& entry, int64_t end);
+
   // The token of a position, of an image the model's token for images.
   int32_t shown_token(int32_t id) const;
   Status encode_images(const Entry& entry);
@@ -108,9 +130,13 @@ class StepLoop {
   void learn_cost(int64_t ns);
   void commit(const Entry& entry);
   Status score_prompt(const Entry& entry);
-  void emit_hidden(const Entry& entry);
+  void emit_hidden(const Entry& entry, int64_t end);
   void draw_first(Sample& root, std::span<float> row, const LogitStats& stats);
   bool draw(Sample& sample, std::span<float> row, const LogitStats& stats);
+  Result<SampledToken> draw_token(Sample& sample, std::span<float> row, const LogitStats& stats,
+                                  const speculation::Guess* guess);
+  FinishReason take_token(Sample& sample, const SampledToken& token);
+  void conclude(Sample& sample, FinishReason reason);
 
   void emit(Event event, const LiveRequest& request, uint32_t index);
   void emit_text(Sample& sample);
@@ -140,6 +166,11 @@ class StepLoop {
   schedule::RequestQueue queue_;
   schedule::FairShare fair_;
   schedule::CostModel cost_;
+  speculation::Speculator speculator_;
+  const int32_t max_guesses_;        // of one sequence in a step
+  speculation::StepCost step_cost_;  // of the step being made
+  std::vector<float> row_states_;    // of its entries
+  std::vector<uint32_t> mask_words_;
   const schedule::Tenant* without_room_ = nullptr;  // whose first request found none in the last step; only compared
   bool short_of_room_ = false;                      // in the step being made
   std::vector<Sample*> running_;

@@ -56,6 +56,7 @@ void StepLoop::plan() {
       grant_rows(*sample, budget);
     }
   }
+  if (!entries_.empty()) add_guesses(budget);
   plan_prompts(prompts, budget);
   std::erase_if(entries_, [](const Entry& entry) { return entry.sample->sequence.state != SequenceState::kRunning; });
 }
@@ -302,7 +303,7 @@ void StepLoop::grant_rows(Sample& sample, StepBudget& budget) {
 }
 
 void StepLoop::enter(Sample& sample, const schedule::StepGrant& grant, const StepDemand& demand) {
-  entries_.push_back({&sample, grant, demand.first_row, 0, demand.decoding()});
+  entries_.push_back({&sample, grant, demand.first_row, 0, demand.decoding(), nullptr, {}, 0, nullptr});
   if (!demand.decoding()) fair_.begin_turn(*sample.request.tenant);
   // What a preempted sequence computes again was not its tenant's wish.
   schedule::Sequence& sequence = sample.sequence;

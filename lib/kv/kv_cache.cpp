@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -373,7 +374,8 @@ Status KvCache::reserve(KvSequence& sequence, int64_t num_tokens) {
   return Status();
 }
 
-float* KvCache::open_state(KvSequence& sequence, int64_t end, std::vector<KvStateSnapshot>& snapshots) {
+float* KvCache::open_state(KvSequence& sequence, int64_t end, std::vector<KvStateSnapshot>& snapshots,
+                           float* row_states) {
   if (!impl_->has_state() || sequence.cache_.get() != this || sequence.state_slot_ < 0) return nullptr;
   const std::lock_guard lock(impl_->mutex);
   if (sequence.num_tokens_ == 0) impl_->states.clear(sequence.state_slot_);
@@ -393,7 +395,34 @@ float* KvCache::open_state(KvSequence& sequence, int64_t end, std::vector<KvStat
     }
     std::reverse(snapshots.begin() + static_cast<ptrdiff_t>(first), snapshots.end());
   }
+  if (row_states != nullptr) {
+    std::vector<KvStateSnapshot> asked(snapshots.begin() + static_cast<ptrdiff_t>(first), snapshots.end());
+    snapshots.resize(first);
+    auto next = asked.begin();
+    for (int64_t at = sequence.num_tokens_ + 1; at <= end; ++at) {
+      if (next != asked.end() && next->position == at) {
+        snapshots.push_back(*next++);
+      } else if (at < end) {
+        const int64_t row = at - sequence.num_tokens_ - 1;
+        snapshots.push_back({at, row_states + static_cast<uint64_t>(row) * impl_->config.state_floats});
+      }
+    }
+  }
   return reinterpret_cast<float*>(impl_->states.data(sequence.state_slot_));
+}
+
+void KvCache::keep_rows(KvSequence& sequence, int64_t num_tokens, const float* row_states) {
+  if (sequence.cache_.get() != this || sequence.open_end_ < 0 || num_tokens >= sequence.open_end_) return;
+  const std::lock_guard lock(impl_->mutex);
+  const float* state =
+      row_states + static_cast<uint64_t>(num_tokens - sequence.num_tokens_ - 1) * impl_->config.state_floats;
+  std::erase_if(sequence.pending_, [&](const std::pair<int64_t, int32_t>& snapshot) {
+    if (snapshot.first == num_tokens) state = reinterpret_cast<const float*>(impl_->states.data(snapshot.second));
+    if (snapshot.first > num_tokens) impl_->states.give(snapshot.second);
+    return snapshot.first > num_tokens;
+  });
+  std::memcpy(impl_->states.data(sequence.state_slot_), state, impl_->states.state_bytes());
+  sequence.open_end_ = num_tokens;
 }
 
 int64_t KvCache::slot(const KvSequence& sequence, int64_t position) const {

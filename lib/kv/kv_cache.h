@@ -145,7 +145,13 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   // The state of a reserved sequence, for a step that computes positions [num_tokens(), end) of it: zero before the
   // first. The step leaves the state after `end` there, and copies where `snapshots` (appended to, rising) says. Then
   // commit(end), or a rewind. Null for a model without state.
-  float* open_state(KvSequence& sequence, int64_t end, std::vector<KvStateSnapshot>& snapshots);
+  // With row_states [end - num_tokens() - 1, state_floats] snapshots ask for the state after every position but the last, most
+  // of them there: the step may then keep fewer positions (keep_rows).
+  float* open_state(KvSequence& sequence, int64_t end, std::vector<KvStateSnapshot>& snapshots,
+                    float* row_states = nullptr);
+  // The step was run, and only positions up to num_tokens (above num_tokens()) count: commit(num_tokens) comes next, or a
+  // rewind. row_states as the state was opened with. Nothing to do for a model without state.
+  void keep_rows(KvSequence& sequence, int64_t num_tokens, const float* row_states);
   // Where position p of a reserved sequence is stored.
   int64_t slot(const KvSequence& sequence, int64_t position) const;
 

@@ -47,8 +47,10 @@ struct Batch {
 
   // Appends positions [sequence.num_tokens(), end) of a reserved sequence, whose tokens so far are `tokens`; logits are
   // wanted from position first_logits on. The sequence, and the adapter, must stay where they are until the step was run.
+  // `guesses` are the tokens behind `tokens`; row_states as in KvCache::open_state.
   void add_sequence(KvCache& cache, KvSequence& sequence, std::span<const int32_t> tokens, int64_t end,
-                    int64_t first_logits, const Adapter* adapter = nullptr);
+                    int64_t first_logits, const Adapter* adapter = nullptr, std::span<const int32_t> guesses = {},
+                    float* row_states = nullptr);
 };
 
 }  // namespace headrace

@@ -8,6 +8,7 @@
 #include "sampling/philox.h"
 #include "sampling/portable_exp.h"
 #include "sampling/selection.h"
+#include "sampling/token_mask.h"
 
 namespace headrace {
 namespace {
@@ -100,8 +101,16 @@ class Adjuster {
     logit = change(logit);
   }
 
-  bool changed() const { return !changed_.empty(); }
+  void keep_only(std::span<const uint32_t> allowed) {
+    masked_ = true;
+    for (size_t id = 0; id < logits_.size(); ++id) {
+      if (!mask_allows(allowed, static_cast<int32_t>(id))) logits_[id] = -kInfinity;
+    }
+  }
 
+  bool changed() const { return masked_ || !changed_.empty(); }
+
+  // Of a token that the mask left.
   float original(int32_t id) const {
     for (const auto& [changed, logit] : changed_) {
       if (changed == id) return logit;  // the first change saw the model's own
@@ -112,6 +121,7 @@ class Adjuster {
  private:
   std::span<float> logits_;
   std::vector<std::pair<int32_t, float>> changed_;
+  bool masked_ = false;
 };
 
 void adjust(Adjuster& adjuster, const SamplingParams& params, const TokenHistory& history,
@@ -222,6 +232,14 @@ class Candidates {
     compact([&](size_t i) { return weights_[i] >= least; });
   }
 
+  void filter(const SamplingParams& params, float max) {
+    if (params.typical_p < 1.0f) keep_typical(params.typical_p, max, params.temperature);
+    if (params.top_p < 1.0f) keep_top_p(params.top_p);
+    if (params.min_p > 0.0f) keep_min_p(params.min_p);
+  }
+
+  TokenWeights take() { return {std::move(ids_), std::move(weights_)}; }
+
   // The first id whose cumulative weight exceeds uniform * sum.
   int32_t draw(double uniform) const {
     const double target = uniform * sum_of(weights_);
@@ -303,36 +321,64 @@ Status SamplingParams::validate(int32_t vocab_size) const {
 
 Sampler::Sampler(SamplingParams params) : params_(std::move(params)) {}
 
-Result<SampledToken> Sampler::sample(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
-                                     std::span<const int32_t> banned, uint32_t sample_index, uint64_t position) const {
-  HEADRACE_ASSIGN_OR_RETURN(const Distribution distribution, distribution_of(logits, stats));
-  SampledToken sampled;
-  sampled.top_logprobs = top_logprobs(logits, distribution, params_.num_logprobs);
+// A row of logits on its way to a token.
+struct Sampler::Row {
+  SampledToken sampled;  // its alternatives
+  Distribution distribution;
+  Adjuster adjuster;
+  float max = 0.0f;
 
-  Adjuster adjuster(logits);
-  adjust(adjuster, params_, history, banned);
-  float max = stats.max;
-  if (adjuster.changed()) {
-    HEADRACE_ASSIGN_OR_RETURN(max, highest(logits));
+  SampledToken finish(int32_t token_id) {
+    sampled.token_id = token_id;
+    sampled.logprob = distribution.logprob(adjuster.original(token_id));
+    return std::move(sampled);
   }
+};
+
+Result<Sampler::Row> Sampler::prepare(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
+                                      std::span<const int32_t> banned, std::span<const uint32_t> allowed) const {
+  HEADRACE_ASSIGN_OR_RETURN(const Distribution distribution, distribution_of(logits, stats));
+  Row row{{}, distribution, Adjuster(logits), stats.max};
+  row.sampled.top_logprobs = top_logprobs(logits, distribution, params_.num_logprobs);
+  adjust(row.adjuster, params_, history, banned);
+  if (!allowed.empty()) row.adjuster.keep_only(allowed);
+  if (row.adjuster.changed()) {
+    HEADRACE_ASSIGN_OR_RETURN(row.max, highest(logits));
+  }
+  return row;
+}
+
+bool Sampler::filters(size_t vocab_size) const {
+  const bool cuts = params_.top_k > 0 && static_cast<size_t>(params_.top_k) < vocab_size;
+  return cuts || params_.typical_p < 1.0f || params_.top_p < 1.0f || params_.min_p > 0.0f;
+}
+
+Result<SampledToken> Sampler::sample(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
+                                     std::span<const int32_t> banned, uint32_t sample_index, uint64_t position,
+                                     std::span<const uint32_t> allowed) const {
+  HEADRACE_ASSIGN_OR_RETURN(Row row, prepare(logits, stats, history, banned, allowed));
   if (params_.temperature == 0.0f) {
-    sampled.token_id =
-        adjuster.changed() ? static_cast<int32_t>(std::ranges::find(logits, max) - logits.begin()) : stats.argmax;
-  } else {
-    const double uniform = uniform_draw(params_.seed, sample_index, position);
-    const bool cuts = params_.top_k > 0 && static_cast<size_t>(params_.top_k) < logits.size();
-    if (!cuts && params_.typical_p >= 1.0f && params_.top_p >= 1.0f && params_.min_p <= 0.0f) {
-      sampled.token_id = draw_from_all(logits, max, params_.temperature, uniform);
-    } else {
-      Candidates candidates(logits, max, params_);
-      if (params_.typical_p < 1.0f) candidates.keep_typical(params_.typical_p, max, params_.temperature);
-      if (params_.top_p < 1.0f) candidates.keep_top_p(params_.top_p);
-      if (params_.min_p > 0.0f) candidates.keep_min_p(params_.min_p);
-      sampled.token_id = candidates.draw(uniform);
-    }
+    if (!row.adjuster.changed()) return row.finish(stats.argmax);
+    return row.finish(static_cast<int32_t>(std::ranges::find(logits, row.max) - logits.begin()));
   }
-  sampled.logprob = distribution.logprob(adjuster.original(sampled.token_id));
-  return sampled;
+  const double uniform = uniform_draw(params_.seed, sample_index, position);
+  if (!filters(logits.size())) return row.finish(draw_from_all(logits, row.max, params_.temperature, uniform));
+  Candidates candidates(logits, row.max, params_);
+  candidates.filter(params_, row.max);
+  return row.finish(candidates.draw(uniform));
+}
+
+Result<SampledToken> Sampler::sample_by(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
+                                        std::span<const int32_t> banned, std::span<const uint32_t> allowed,
+                                        const Draw& draw) const {
+  HEADRACE_ASSIGN_OR_RETURN(Row row, prepare(logits, stats, history, banned, allowed));
+  if (params_.temperature == 0.0f) {
+    const auto best = static_cast<int32_t>(std::ranges::find(logits, row.max) - logits.begin());
+    return row.finish(draw({{best}, {1.0}}));
+  }
+  Candidates candidates(logits, row.max, params_);
+  candidates.filter(params_, row.max);
+  return row.finish(draw(candidates.take()));
 }
 
 Result<SampledToken> score_token(std::span<const float> logits, const LogitStats& stats, int32_t token_id,

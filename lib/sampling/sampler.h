@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -59,6 +60,12 @@ struct TokenHistory {
   std::unordered_map<int32_t, int32_t> prompt_counts;
 };
 
+// A distribution over the tokens that can come: ids ascending, weights in proportion to their probabilities.
+struct TokenWeights {
+  std::vector<int32_t> ids;
+  std::vector<double> weights;
+};
+
 // Thread rule: const and stateless between calls.
 class Sampler {
  public:
@@ -67,16 +74,28 @@ class Sampler {
   const SamplingParams& params() const { return params_; }
 
   // logits [vocab_size] are overwritten; -inf is a token that cannot come. `banned` ids (min_tokens: stop
-  // tokens; may be empty) get probability zero. sample_index tells the n samples of one request apart,
+  // tokens; may be empty) get probability zero, and where `allowed` has words (token_mask.h) all that it lacks. sample_index tells the n samples of one request apart,
   // position counts generated tokens: both feed the counter-based generator (philox.h), so a draw does not
   // depend on what shares the batch. The draw inverts the cumulative distribution in the order of ids; equal
   // logits give the equal token on every machine. kInvalidArgument for NaN or +inf logits, and when no token
   // has finite probability.
   // stats: of the logits as they come; log probabilities are rounded as it is.
   Result<SampledToken> sample(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
-                              std::span<const int32_t> banned, uint32_t sample_index, uint64_t position) const;
+                              std::span<const int32_t> banned, uint32_t sample_index, uint64_t position,
+                              std::span<const uint32_t> allowed = {}) const;
+  // The same where `draw` chooses the token, from what the filters leave (greedy: of the one token).
+  using Draw = std::function<int32_t(const TokenWeights&)>;
+  Result<SampledToken> sample_by(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
+                                 std::span<const int32_t> banned, std::span<const uint32_t> allowed,
+                                 const Draw& draw) const;
 
  private:
+  struct Row;
+  Result<Row> prepare(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
+                      std::span<const int32_t> banned, std::span<const uint32_t> allowed) const;
+  // Whether filters leave tokens out.
+  bool filters(size_t vocab_size) const;
+
   SamplingParams params_;
 };
 

@@ -47,6 +47,16 @@ StepGrant StepBudget::take(const StepDemand& demand) {
   return grant;
 }
 
+int64_t StepBudget::extend(StepGrant& grant, int64_t first_row, int64_t rows) {
+  rows = std::clamp<int64_t>(std::min(rows_left() / 2, limits_.max_logits_rows - logits_rows_), 0, rows);
+  rows_ += rows;
+  logits_rows_ += rows;
+  work_ += StepWork::of(first_row, rows);
+  grant.num_rows += rows;
+  grant.num_logits_rows += rows;
+  return rows;
+}
+
 void StepBudget::refund(const StepGrant& grant, const StepDemand& demand) {
   if (grant.num_rows == 0) return;
   rows_ -= grant.num_rows;

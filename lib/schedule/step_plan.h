@@ -53,6 +53,9 @@ class StepBudget {
   // The rows this demand would get now, without taking them.
   StepGrant offer(const StepDemand& demand) const;
   StepGrant take(const StepDemand& demand);
+  // A decoding sequence that was granted its row gets up to `rows` more from position first_row on, each with logits; half of
+  // the rows that are left stay for others. Gives how many.
+  int64_t extend(StepGrant& grant, int64_t first_row, int64_t rows);
   // Gives a grant back: its sequence lost its room before the step ran.
   void refund(const StepGrant& grant, const StepDemand& demand);
 

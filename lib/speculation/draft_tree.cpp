@@ -10,9 +10,9 @@ void DraftTree::clear() {
   distributions_.clear();
 }
 
-int32_t DraftTree::add(int32_t parent, int32_t token, float confidence, int32_t distribution, int32_t drafter) {
+int32_t DraftTree::add(int32_t parent, int32_t token, float claimed, int32_t distribution, int32_t drafter) {
   const int32_t depth = parent < 0 ? 1 : nodes_[static_cast<size_t>(parent)].depth + 1;
-  nodes_.push_back({token, parent, depth, confidence, distribution, drafter});
+  nodes_.push_back({token, parent, depth, claimed, claimed, distribution, drafter});
   return size() - 1;
 }
 
@@ -34,7 +34,11 @@ void DraftTree::merge(const DraftTree& other, int32_t drafter, int32_t max_nodes
         return mine.parent == parent && mine.token == node.token && mine.distribution < 0;
       });
       if (same != nodes_.end()) {
-        same->confidence = std::max(same->confidence, node.confidence);
+        if (node.confidence > same->confidence) {
+          same->claimed = node.claimed;
+          same->confidence = node.confidence;
+          same->drafter = drafter;
+        }
         place[i] = static_cast<int32_t>(same - nodes_.begin());
         continue;
       }
@@ -46,7 +50,8 @@ void DraftTree::merge(const DraftTree& other, int32_t drafter, int32_t max_nodes
       if (at < 0) at = add_distribution(other.distribution(node.distribution));
       distribution = at;
     }
-    place[i] = add(parent, node.token, node.confidence, distribution, drafter);
+    place[i] = add(parent, node.token, node.claimed, distribution, drafter);
+    nodes_.back().confidence = node.confidence;
   }
 }
 
@@ -73,25 +78,53 @@ bool DraftTree::is_chain() const {
 double DraftTree::survival(int32_t node) const {
   double product = 1.0;
   for (; node >= 0; node = nodes_[static_cast<size_t>(node)].parent) {
-    product *= nodes_[static_cast<size_t>(node)].confidence;
+    product *= static_cast<double>(nodes_[static_cast<size_t>(node)].confidence);
   }
   return product;
 }
 
-void DraftTree::keep_best_chain() {
-  if (is_chain()) return;
+int32_t DraftTree::best_leaf() const {
   // Tokens expected along the path to each node: the sum of the survivals on it.
   std::vector<double> survival(nodes_.size()), expected(nodes_.size());
   size_t best = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const DraftNode& node = nodes_[i];
     const auto parent = static_cast<size_t>(node.parent);
-    survival[i] = (node.parent < 0 ? 1.0 : survival[parent]) * node.confidence;
+    survival[i] = (node.parent < 0 ? 1.0 : survival[parent]) * static_cast<double>(node.confidence);
     expected[i] = (node.parent < 0 ? 0.0 : expected[parent]) + survival[i];
     if (expected[i] > expected[best]) best = i;
   }
+  return static_cast<int32_t>(best);
+}
+
+// From the root down, each time the child with the greatest confidence, the first of equals. Later siblings of a drawn node
+// are not looked at: what they were drawn from lacks the first.
+int32_t DraftTree::leaf_by_levels() const {
+  int32_t at = -1;
+  for (;;) {
+    int32_t best = -1;
+    std::vector<int32_t> seen;  // distributions
+    for (int32_t i = at + 1; i < size(); ++i) {
+      const DraftNode& node = nodes_[static_cast<size_t>(i)];
+      if (node.parent != at) continue;
+      if (node.distribution >= 0) {
+        if (std::find(seen.begin(), seen.end(), node.distribution) != seen.end()) continue;
+        seen.push_back(node.distribution);
+      }
+      if (best < 0 || node.confidence > nodes_[static_cast<size_t>(best)].confidence) best = i;
+    }
+    if (best < 0) return at;
+    at = best;
+  }
+}
+
+void DraftTree::keep_best_chain() {
+  if (is_chain()) return;
+  const bool drawn =
+      std::any_of(nodes_.begin(), nodes_.end(), [](const DraftNode& node) { return node.distribution >= 0; });
   std::vector<bool> keep(nodes_.size(), false);
-  for (auto node = static_cast<int32_t>(best); node >= 0; node = nodes_[static_cast<size_t>(node)].parent) {
+  for (int32_t node = drawn ? leaf_by_levels() : best_leaf(); node >= 0;
+       node = nodes_[static_cast<size_t>(node)].parent) {
     keep[static_cast<size_t>(node)] = true;
   }
   prune(keep);

@@ -50,13 +50,15 @@ struct ObservedRows {
 // A chosen token (without a distribution) is accepted where the model's own draw at that position gives it: with the same
 // probability as by rejection sampling, and the request's tokens are those of plain decoding, whatever was guessed. A drawn
 // token is accepted by rejection sampling against its distribution: the distribution of the text is the model's, but the
-// text of a seed depends on the guesses. Drawing uses uniform_draw(seed, sample, position, DrawPurpose::kDraft, lane).
+// text of a seed depends on the guesses. What a drawn node claims may depend on the tokens before it, not on its own: which guesses
+// are verified must not depend on what was drawn. Drawing uses uniform_draw(seed, sample, position, DrawPurpose::kDraft, lane).
 class Drafter {
  public:
   virtual ~Drafter() = default;
   // As users name it: "ngram".
   virtual std::string_view name() const = 0;
-  // Layers of the model whose outputs observe() is to be given, ascending; l is the output of layer l.
+  // Hidden states of the model that observe() is to be given, ascending: 0 is what enters the first layer, l what leaves the
+  // l-th, and the number of layers what its head reads.
   virtual std::span<const int32_t> hidden_layers() const { return {}; }
 
   // The model computed rows. They follow the last ones of that sequence, unless it was preempted or went back: then

@@ -38,6 +38,15 @@ class Run(GenerationTest):
         self.assertEqual(len(out["tokens"]), 12)
         self.assertGreaterEqual(out["usage"]["total_ms"], out["usage"]["first_token_ms"])
 
+    def test_drafters_change_nothing(self):
+        plain = self.run_json("-p", "hello hello hello", "-n", "30")
+        self.assertNotIn("speculation", plain)
+        for drafter in ("auto", "ngram,suffix"):
+            out = self.run_json("-p", "hello hello hello", "-n", "30", "--drafter", drafter)
+            self.assertEqual(out["tokens"], plain["tokens"])
+            self.assertIn(out["speculation"]["state"], ("no_guess", "did_not_pay", "drafted"))
+        self.assert_fails("run", "-m", self.model, "-p", "hello", "--drafter", "oracle", says="oracle")
+
     def test_trace(self):
         path = self.path("trace.json")
         plain = self.run_json("-p", "hello", "-n", "6")

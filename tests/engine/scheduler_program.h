@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/guessing_drafter.h"
 #include "engine/toy_engine.h"
 
 namespace headrace::engine::toy {
@@ -18,6 +19,9 @@ namespace headrace::engine::toy {
 class SchedulerProgram {
  public:
   SchedulerProgram(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+
+  // Guesses that were accepted, once it was run.
+  uint64_t num_accepted() const { return num_accepted_; }
 
   // Ends the process where a law does not hold; what happened otherwise.
   schedule::SchedulerMetrics run() {
@@ -77,9 +81,26 @@ class SchedulerProgram {
     auto cache = make_kv_cache(*model_, options_);
     require(cache.status());
     cache_ = cache.take();
-    auto made = Scheduler::create(model_, cache_, options_);
+    options_.draft_always = byte() % 2 == 0;
+    options_.max_draft_tokens = static_cast<int32_t>(pick(1, 12));
+    auto made = Scheduler::create(model_, cache_, options_, make_drafters());
     require(made.status());
     scheduler_ = made.take();
+  }
+
+  // Those whose guesses are right now and then.
+  static std::vector<std::shared_ptr<speculation::Drafter>> make_drafters() {
+    const auto oracle = [](std::span<const int32_t> context) {
+      std::vector<float> row(kVocabSize);
+      endless_logits(context, row);
+      return static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+    };
+    std::vector<std::shared_ptr<speculation::Drafter>> drafters;
+    for (const speculation::Guessing guessing : speculation::kAllGuessing) {
+      drafters.push_back(std::make_shared<speculation::GuessingDrafter>("g" + std::to_string(drafters.size()), guessing,
+                                                                        kVocabSize, oracle));
+    }
+    return drafters;
   }
 
   void move() {
@@ -128,6 +149,8 @@ class SchedulerProgram {
     if (byte() % 8 == 0) params.num_prompt_logprobs = 1;
     if (byte() % 32 == 0) params.deadline_ms = 1;
     params.session = session;
+    const char* const drafters[] = {"off", "g0", "g1", "g2", "g4", "g5", "g6", "g7,g1", "auto", "ngram,suffix"};
+    params.drafter = drafters[byte() % std::size(drafters)];
     Asked asked;
     if (session) asked.prompt = session->tokens();
     asked.prompt.insert(asked.prompt.end(), params.prompt.begin(), params.prompt.end());
@@ -253,6 +276,7 @@ class SchedulerProgram {
     }
     for (const auto& [id, asked] : asked_) require(told_[id].num_last == 1, "exactly one last event");
     const schedule::SchedulerMetrics metrics = scheduler_->report().metrics;
+    num_accepted_ = scheduler_->report().speculation.accepted();
     require(metrics.num_waiting + metrics.num_running == 0, "nothing waits or runs");
     scheduler_.reset();
     asked_.clear();  // and with it sessions
@@ -272,6 +296,7 @@ class SchedulerProgram {
   std::vector<std::shared_ptr<Session>> sessions_;
   std::map<uint64_t, Asked> asked_;
   std::map<uint64_t, Told> told_;
+  uint64_t num_accepted_ = 0;
 };
 
 }  // namespace headrace::engine::toy

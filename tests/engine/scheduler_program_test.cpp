@@ -10,10 +10,13 @@ using namespace headrace::engine::toy;
 TEST_CASE("1500 random programs of 1500 bytes hold every law after each step") {
   std::mt19937_64 random(2024);
   uint64_t preemptions = 0, prefix_waits = 0, failed = 0, cancelled = 0, reused = 0, refused = 0, ended = 0;
+  uint64_t accepted = 0;
   for (int round = 0; round < 1500; ++round) {
     std::vector<uint8_t> bytes(1500);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
-    const auto metrics = SchedulerProgram(bytes.data(), bytes.size()).run();
+    SchedulerProgram program(bytes.data(), bytes.size());
+    const auto metrics = program.run();
+    accepted += program.num_accepted();
     preemptions += metrics.preemptions;
     prefix_waits += metrics.prefix_waits;
     failed += metrics.failed_requests;
@@ -30,4 +33,5 @@ TEST_CASE("1500 random programs of 1500 bytes hold every law after each step") {
   CHECK(reused > 100);
   CHECK(refused > 100);
   CHECK(ended > 10000);
+  CHECK(accepted > 10000);
 }

@@ -26,6 +26,22 @@ class WithModel(unittest.TestCase):
         self.scheduler = headrace.Scheduler(self.model)
 
 
+class Speculation(WithModel):
+    def test_drafters_change_nothing_and_are_reported(self):
+        plain = self.scheduler.generate("hello hello hello", max_tokens=40, ignore_eos=True, logprobs=2)
+        self.assertEqual(plain.speculation["state"], "off")
+        scheduler = headrace.Scheduler(self.model, options={"scheduler.draft_always": "true"})
+        for drafter in ("ngram", "suffix", "ngram,suffix", "auto", "suffix"):
+            output = scheduler.generate("hello hello hello", max_tokens=40, ignore_eos=True, logprobs=2, drafter=drafter)
+            self.assertEqual((output.text, output.tokens, output.logprobs), (plain.text, plain.tokens, plain.logprobs))
+        # The last one knew the answer.
+        self.assertGreater(output.speculation["accepted"], 20)
+        self.assertEqual([drafter["name"] for drafter in output.speculation["drafters"]], ["suffix"])
+        self.assertGreater(scheduler.speculation["accepted"], output.speculation["accepted"])
+        with self.assertRaisesRegex(headrace.Error, "oracle"):
+            scheduler.generate("hello", drafter="oracle")
+
+
 class StopStrings(WithModel):
     def setUp(self):
         super().setUp()

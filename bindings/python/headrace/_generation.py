@@ -11,6 +11,7 @@ class Output:
     likely ones as (token id, logprob), highest first. prompt_logprobs and prompt_top_logprobs are the same for the
     prompt's tokens; nothing comes before the first, whose logprob is 0. hidden_states, where layers were asked for: arrays
     [layers, rows, hidden_size] of rows that follow each other; those of the prompt are the first output's alone.
+    speculation: what became of guesses at its tokens.
     """
 
     text: str = ""
@@ -22,3 +23,4 @@ class Output:
     prompt_top_logprobs: list = None
     hidden_states: list = None
     usage: dict = field(default_factory=dict)
+    speculation: dict = field(default_factory=dict)

@@ -1,0 +1,155 @@
+// Guesses in a step: which sequences get rows for them, and what stands once the model has spoken.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "engine/step_loop.h"
+
+namespace headrace::engine {
+namespace {
+
+// Of the recurrent states of guesses that one step keeps.
+constexpr uint64_t kMaxStateBytes = uint64_t{256} << 20;
+
+}  // namespace
+
+speculation::DraftContext StepLoop::draft_context(const Sample& sample) const {
+  const LiveRequest& request = sample.request;
+  return {{request.id, sample.index},
+          request.scope,
+          sample.sequence.token_ids,
+          sample.sequence.prompt_size,
+          &request.sampler.params()};
+}
+
+// Guesses behind the sequence that could still be accepted, with a token drawn behind them.
+int64_t StepLoop::most_guesses(const Sample& sample) const {
+  const schedule::Sequence& sequence = sample.sequence;
+  int64_t most = std::min<int64_t>(max_guesses_, context_limit_ - sequence.size() - 1);
+  const int64_t max_tokens = sample.request.params.max_tokens;
+  if (max_tokens > 0) most = std::min(most, max_tokens - sequence.num_output() - 1);
+  // Beyond that length it is computed anew, with another rotation.
+  most = std::min(most, model_->executor->longest_of_rope_length(sequence.rope_length) - sequence.size());
+  const uint64_t state_bytes = kv_cache_->config().state_floats * sizeof(float);
+  if (state_bytes > 0) most = std::min(most, static_cast<int64_t>(kMaxStateBytes / state_bytes));
+  return std::max<int64_t>(most, 0);
+}
+
+// Decoding sequences have their rows by now.
+void StepLoop::add_guesses(schedule::StepBudget& budget) {
+  std::vector<speculation::DraftTurn> turns;
+  std::vector<size_t> entries;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    Sample& sample = *entries_[i].sample;
+    // The first token of all comes behind the prompt's last row, and is shared out.
+    if (sample.speculation.drafters == 0 || sample.sequence.num_output() == 0) continue;
+    speculation::DraftTurn turn;
+    turn.context = draft_context(sample);
+    turn.record = &sample.speculation;
+    turn.mask = sample.mask.get();
+    turn.max_nodes = static_cast<int32_t>(most_guesses(sample));
+    turns.push_back(std::move(turn));
+    entries.push_back(i);
+  }
+  if (turns.empty()) return;
+  const schedule::CostModel::Factors& factors = cost_.factors();
+  step_cost_ = {};
+  step_cost_.plain_rows = static_cast<int64_t>(entries_.size());
+  step_cost_.plain_pairs = budget.work().pairs;
+  step_cost_.step_ns = factors.step_ns;
+  step_cost_.row_ns = factors.row_ns;
+  step_cost_.pair_ns = factors.pair_ns;
+  speculator_.plan(turns, step_cost_);
+  for (size_t t = 0; t < turns.size(); ++t) {
+    Entry& entry = entries_[entries[t]];
+    entry.guesses = std::move(turns[t].guesses);
+    if (turns[t].num_verified > 0) grow(entry, turns[t].num_verified, budget);
+  }
+  keep_states();
+}
+
+// Rows for guesses, as many as there is room for: nobody gives way for them.
+void StepLoop::grow(Entry& entry, int32_t num_guesses, schedule::StepBudget& budget) {
+  KvSequence& kv = entry.sample->sequence.kv;
+  const int64_t end = entry.start + entry.grant.num_rows;
+  int64_t guesses = num_guesses;
+  if (!kv_cache_->reserve(kv, end + guesses).ok()) {
+    const int64_t room = static_cast<int64_t>(kv.block_ids().size()) * kv_cache_->block_size() - end;
+    guesses = std::clamp<int64_t>(room, 0, guesses);
+  }
+  entry.num_verified = static_cast<int32_t>(budget.extend(entry.grant, end, guesses));
+}
+
+// Places for the recurrent states after the rows of guesses: any of them may be the last that stands.
+void StepLoop::keep_states() {
+  const uint64_t state_floats = kv_cache_->config().state_floats;
+  if (state_floats == 0) return;
+  uint64_t wanted = 0;
+  for (Entry& entry : entries_) {
+    // Guesses of which there is no room for the states are not verified.
+    const uint64_t room = kMaxStateBytes / sizeof(float) / state_floats - wanted;
+    const auto most = static_cast<int32_t>(std::min<uint64_t>(room, std::numeric_limits<int32_t>::max()));
+    if (entry.num_verified > most) {
+      entry.grant.num_rows -= entry.num_verified - most;
+      entry.grant.num_logits_rows -= entry.num_verified - most;
+      entry.num_verified = most;
+    }
+    wanted += static_cast<uint64_t>(entry.num_verified);
+  }
+  if (row_states_.size() < wanted * state_floats) row_states_.resize(wanted * state_floats);
+  float* next = row_states_.data();
+  for (Entry& entry : entries_) {
+    if (entry.num_verified == 0) continue;
+    entry.row_states = next;
+    next += static_cast<uint64_t>(entry.num_verified) * state_floats;
+  }
+}
+
+// Draws token after token from the rows of logits, as decoding would, for as long as the token drawn is the one guessed: its
+// row then is the next one's. Positions behind are forgotten.
+void StepLoop::verify(const Entry& entry) {
+  Sample& sample = *entry.sample;
+  schedule::Sequence& sequence = sample.sequence;
+  LiveRequest& request = sample.request;
+  const auto vocab_size = static_cast<size_t>(model_->executor->vocab_size());
+  const auto guesses = entry.guesses.nodes();
+  std::vector<int32_t> drawn;
+  FinishReason reason = FinishReason::kNone;
+  for (;;) {
+    const size_t i = drawn.size(), row = entry.first_logits + i;
+    const bool guessed = static_cast<int32_t>(i) < entry.num_verified;
+    const int32_t distribution = guessed ? guesses[i].distribution : -1;
+    speculation::Guess guess;
+    if (distribution >= 0) guess = {guesses[i].token, &entry.guesses.distribution(distribution)};
+    auto token = draw_token(sample, {logits_.data() + row * vocab_size, vocab_size}, logit_stats_[row],
+                            distribution >= 0 ? &guess : nullptr);
+    if (!token.ok()) {
+      kv_cache_->rewind(sequence.kv, entry.start);
+      return fail(request, token.status());
+    }
+    reason = take_token(sample, *token);
+    drawn.push_back(token->token_id);
+    if (reason != FinishReason::kNone || !guessed || token->token_id != guesses[i].token) break;
+  }
+  const int64_t end = entry.start + static_cast<int64_t>(drawn.size());
+  kv_cache_->keep_rows(sequence.kv, end, entry.row_states);
+  if (Status status = kv_cache_->commit(sequence.kv, sequence.token_ids, end); !status.ok()) {
+    kv_cache_->rewind(sequence.kv, entry.start);
+    return fail(request, std::move(status));
+  }
+  kv_cache_->rewind(sequence.kv, end);  // the room of guesses
+  metrics_.decode_tokens += static_cast<uint64_t>(entry.grant.num_rows);
+  speculator_.learn(sample.speculation, entry.guesses, entry.num_verified, drawn, step_cost_);
+  emit_hidden(entry, end);
+  observe(entry, end);
+  conclude(sample, reason);
+}
+
+// Rows of the entry up to position `end` stand.
+void StepLoop::observe(const Entry& entry, int64_t end) {
+  const Sample& sample = *entry.sample;
+  if (sample.speculation.drafters == 0) return;
+  speculator_.observe(sample.speculation, {draft_context(sample), entry.start, end - entry.start, nullptr});
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,260 @@
+#include "speculation/speculator.h"
+
+#include <algorithm>
+#include <new>
+#include <queue>
+#include <utility>
+
+namespace headrace::speculation {
+namespace {
+
+constexpr double kFree = 0.002;  // of a step: what costs less is never switched off
+constexpr double kKeep = 0.9;    // of averages, each step
+constexpr int32_t kTrial = 8;    // steps before a drafter is judged
+constexpr int32_t kLongestRest = 512;
+
+}  // namespace
+
+Speculator::Speculator(std::vector<std::shared_ptr<Drafter>> drafters, int32_t vocab_size, Clock clock, bool always)
+    : drafters_(std::move(drafters)),
+      acceptance_(drafters_.size()),
+      draft_ns_(drafters_.size(), 0.0),
+      vocab_size_(vocab_size),
+      clock_(std::move(clock)),
+      always_(always) {
+  for (const auto& drafter : drafters_) names_.emplace_back(drafter->name());
+  totals_.drafters.resize(drafters_.size());
+  for (size_t d = 0; d < drafters_.size(); ++d) totals_.drafters[d].name = names_[d];
+}
+
+Result<DrafterSet> Speculator::parse(std::string_view text) const {
+  if (text.empty() || text == "off") return DrafterSet{0};
+  DrafterSet set = 0;
+  if (text == "auto") {
+    // What the n-grams find the suffixes find too.
+    for (size_t i = 0; i < names_.size(); ++i) set |= names_[i] == "ngram" ? 0 : DrafterSet{1} << i;
+    return set;
+  }
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string_view name = text.substr(at, end - at);
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    if (found == names_.end()) {
+      std::string known = "off, auto";
+      for (const std::string& one : names_) known += ", " + one;
+      return invalid_argument("drafter", "\"{}\" is no drafter of this scheduler; those are {}", name.substr(0, 40),
+                              known);
+    }
+    set |= DrafterSet{1} << (found - names_.begin());
+    at = end + 1;
+  }
+  return set;
+}
+
+void Speculator::plan(std::span<DraftTurn> turns, StepCost& cost) {
+  for (DraftTurn& turn : turns) {
+    turn.guesses.clear();
+    turn.num_verified = 0;
+    turn.record->standings.resize(drafters_.size());
+    std::vector<DrafterCounts>& counts = turn.record->counts.drafters;
+    if (!counts.empty()) continue;
+    counts.resize(drafters_.size());
+    for (size_t d = 0; d < drafters_.size(); ++d) {
+      if ((turn.record->drafters >> d & 1u) != 0) counts[d].name = names_[d];
+    }
+  }
+  const double linear_ns = cost.step_ns + cost.row_ns * static_cast<double>(cost.plain_rows);
+  cost.plain_ns = verify_cost_.predict_ns(cost.plain_rows, linear_ns) + cost.pair_ns * cost.plain_pairs;
+  for (size_t drafter = 0; drafter < drafters_.size(); ++drafter) ask(drafter, turns, cost);
+  for (DraftTurn& turn : turns) {
+    turn.guesses.keep_best_chain();
+    if (turn.mask != nullptr) cut_at_mask(turn);
+  }
+  const double added_ns = choose(turns, cost);
+  int64_t num_verified = 0;
+  for (const DraftTurn& turn : turns) num_verified += turn.num_verified;
+  cost.guess_ns = num_verified > 0 ? added_ns / static_cast<double>(num_verified) : 0.0;
+  for (DraftTurn& turn : turns) {
+    DraftState& state = turn.record->counts.state;
+    const DraftState now = turn.num_verified > 0   ? DraftState::kDrafted
+                           : !turn.guesses.empty() ? DraftState::kDidNotPay
+                                                   : DraftState::kNoGuess;
+    state = std::max(state, now);
+  }
+}
+
+void Speculator::ask(size_t drafter, std::span<DraftTurn> turns, const StepCost& cost) {
+  std::vector<DraftRequest> requests;
+  std::vector<DraftTurn*> asking;
+  const bool is_free = always_ || draft_ns_[drafter] < kFree * cost.plain_ns;
+  for (DraftTurn& turn : turns) {
+    if ((turn.record->drafters >> drafter & 1u) == 0 || turn.max_nodes < 1) continue;
+    SequenceRecord::Standing& standing = turn.record->standings[drafter];
+    if (standing.failed) continue;
+    if (standing.rest > 0 && !is_free) {
+      --standing.rest;
+      continue;
+    }
+    requests.push_back({turn.context, turn.max_nodes, turn.max_nodes});
+    asking.push_back(&turn);
+  }
+  if (requests.empty()) return;
+  std::vector<DraftTree> trees(requests.size());
+  const int64_t started = clock_();
+  const Status status = drafters_[drafter]->draft(requests, trees);
+  const double each = static_cast<double>(std::max<int64_t>(clock_() - started, 0)) / static_cast<double>(trees.size());
+  draft_ns_[drafter] = kKeep * draft_ns_[drafter] + (1.0 - kKeep) * each;
+  for (size_t i = 0; i < asking.size(); ++i) {
+    SequenceRecord& record = *asking[i]->record;
+    record.counts.drafters[drafter].draft_ns += static_cast<int64_t>(each);
+    totals_.drafters[drafter].draft_ns += static_cast<int64_t>(each);
+    record.counts.saved_ns -= each;
+    totals_.saved_ns -= each;
+    SequenceRecord::Standing& standing = record.standings[drafter];
+    standing.failed = !status.ok();
+    ++standing.steps;
+    standing.value_ns = kKeep * standing.value_ns - (1.0 - kKeep) * each;
+    if (status.ok()) adopt(drafter, *asking[i], trees[i]);
+  }
+}
+
+// Merges what a drafter gave, with what its claims are worth.
+void Speculator::adopt(size_t drafter, DraftTurn& turn, DraftTree& given) const {
+  std::vector<bool> valid(given.nodes().size());
+  const SequenceAcceptance& acceptance = turn.record->standings[drafter].acceptance;
+  for (size_t i = 0; i < valid.size(); ++i) {
+    DraftNode& node = given.nodes()[i];
+    valid[i] = node.token >= 0 && node.token < vocab_size_;
+    node.confidence = static_cast<float>(acceptance.adjust(acceptance_[drafter].estimate(node.claimed, node.depth)));
+  }
+  given.prune(valid);
+  turn.guesses.merge(given, static_cast<int32_t>(drafter), turn.max_nodes, turn.max_nodes);
+}
+
+// Of the chain, what the mask lets come. A drawn token stays where it is the first that may not: that it is refused is part
+// of its verification.
+void Speculator::cut_at_mask(DraftTurn& turn) {
+  int32_t allowed = 0;
+  for (const DraftNode& node : turn.guesses.nodes()) {
+    if (!turn.mask->advance(node.token)) break;
+    ++allowed;
+  }
+  turn.mask->retreat(allowed);
+  const bool drawn =
+      allowed < turn.guesses.size() && turn.guesses.nodes()[static_cast<size_t>(allowed)].distribution >= 0;
+  turn.guesses.cut(drawn ? allowed + 1 : allowed);
+}
+
+// The step gives plain_rows tokens and takes plain_ns. Each row of a guess adds the probability that its token comes, and its time:
+// rows are taken in the order of what they add in a unit of time, and as many as make tokens per time the most.
+double Speculator::choose(std::span<DraftTurn> turns, const StepCost& cost) const {
+  struct Row {
+    double survival = 0.0, ns = 0.0;
+    size_t turn = 0;
+    bool operator<(const Row& other) const {
+      const double mine = survival * other.ns, theirs = other.survival * ns;
+      return mine != theirs ? mine < theirs : turn > other.turn;
+    }
+  };
+  if (verify_cost_.unknown() && !always_) return 0.0;
+  std::vector<int32_t> taken(turns.size(), 0);
+  std::priority_queue<Row> rows;
+  bool drawn = false;
+  const auto offer = [&](size_t t, double survival) {
+    const DraftTurn& turn = turns[t];
+    if (taken[t] >= turn.guesses.size()) return;
+    const DraftNode& node = turn.guesses.nodes()[static_cast<size_t>(taken[t])];
+    drawn = drawn || node.distribution >= 0;
+    const double position = static_cast<double>(turn.context.tokens.size()) + taken[t];
+    rows.push({survival * static_cast<double>(node.confidence), cost.row_ns + cost.pair_ns * position, t});
+  };
+  for (size_t t = 0; t < turns.size(); ++t) offer(t, 1.0);
+  double tokens = static_cast<double>(cost.plain_rows), pairs_ns = cost.pair_ns * cost.plain_pairs;
+  double best_ns = cost.plain_ns, best = cost.plain_ns > 0.0 ? tokens / cost.plain_ns : 0.0;
+  int64_t num_rows = cost.plain_rows;
+  while (!rows.empty()) {
+    const Row row = rows.top();
+    rows.pop();
+    ++taken[row.turn];
+    tokens += row.survival;
+    pairs_ns += row.ns - cost.row_ns;
+    ++num_rows;
+    const double linear_ns = cost.step_ns + cost.row_ns * static_cast<double>(num_rows);
+    const double ns = verify_cost_.predict_ns(num_rows, linear_ns) + pairs_ns;
+    if (always_ || (ns > 0.0 && tokens / ns > best)) {
+      best = tokens / ns;
+      best_ns = ns;
+      for (size_t t = 0; t < turns.size(); ++t) turns[t].num_verified = taken[t];
+    } else if (drawn) {
+      // Whether a drawn token is verified must not depend on those behind it: the distribution would not be the model's.
+      break;
+    }
+    offer(row.turn, row.survival);
+  }
+  return best_ns - cost.plain_ns;
+}
+
+void Speculator::learn(SequenceRecord& record, const DraftTree& guesses, int32_t num_verified,
+                       std::span<const int32_t> drawn, const StepCost& cost) {
+  if (guesses.empty() || drawn.empty()) return;
+  std::vector<double> value(drafters_.size(), 0.0);
+  bool reached = true;  // the token before the guess came
+  for (size_t i = 0; i < guesses.nodes().size(); ++i) {
+    const bool verified = static_cast<int32_t>(i) < num_verified;
+    if (!verified && !reached) break;
+    const DraftNode& node = guesses.nodes()[i];
+    const auto drafter = static_cast<size_t>(node.drafter);
+    const bool right = reached && i < drawn.size() && drawn[i] == node.token;
+    if (reached && i < drawn.size()) {
+      // One that was not verified is measured too: the next token is known.
+      const double estimate = acceptance_[drafter].estimate(node.claimed, node.depth);
+      record.standings[drafter].acceptance.record(estimate, right);
+      acceptance_[drafter].record(node.claimed, node.depth, right);
+    }
+    reached = right && i + 1 < drawn.size();
+    if (!verified) continue;
+    record.counts.drafters[drafter].count(node.depth, right);
+    totals_.drafters[drafter].count(node.depth, right);
+    // A guess that came true spares a step where a token was drawn behind it.
+    value[drafter] += (reached ? cost.plain_ns : 0.0) - cost.guess_ns;
+  }
+  if (num_verified > 0) {
+    ++record.counts.steps;
+    ++totals_.steps;
+  }
+  for (size_t d = 0; d < drafters_.size(); ++d) {
+    record.counts.saved_ns += value[d];
+    totals_.saved_ns += value[d];
+    SequenceRecord::Standing& standing = record.standings[d];
+    standing.value_ns += (1.0 - kKeep) * value[d];
+    if (standing.steps < kTrial) continue;
+    if (standing.value_ns >= 0.0) {
+      standing.next_rest = 2 * kTrial;
+      continue;
+    }
+    // It does not pay: it rests, and longer each time.
+    standing.rest = standing.next_rest;
+    standing.next_rest = std::min(2 * standing.next_rest, kLongestRest);
+    standing.steps = 0;
+    standing.value_ns = 0.0;
+  }
+}
+
+void Speculator::observe(const SequenceRecord& record, const ObservedRows& rows) {
+  for (size_t d = 0; d < drafters_.size(); ++d) {
+    // What a drafter failed to see it guesses without: its guesses may be worse, never the text.
+    if ((record.drafters >> d & 1u) != 0) (void)drafters_[d]->observe({&rows, 1});
+  }
+}
+
+void Speculator::end(const DraftContext& context, const SequenceRecord& record) noexcept {
+  for (size_t d = 0; d < drafters_.size(); ++d) {
+    if ((record.drafters >> d & 1u) == 0) continue;
+    try {
+      drafters_[d]->end(context);
+    } catch (const std::bad_alloc&) {
+    }
+  }
+}
+
+}  // namespace headrace::speculation

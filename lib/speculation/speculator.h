@@ -1,0 +1,108 @@
+// Which guesses a step verifies: asks the drafters, merges what they give, and keeps what is worth its rows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "sampling/token_mask.h"
+#include "speculation/draft_tree.h"
+#include "speculation/drafter.h"
+#include "speculation/measured_acceptance.h"
+#include "speculation/speculation_counts.h"
+#include "speculation/verify_cost.h"
+
+namespace headrace::speculation {
+
+// Drafters by their place in Speculator::names(), one bit each.
+using DrafterSet = uint32_t;
+
+// What speculation keeps of one sequence.
+struct SequenceRecord {
+  DrafterSet drafters = 0;  // that the request asked for
+  SpeculationCounts counts;
+
+  // Of each drafter: how its guesses fare here, and whether asking it pays. Filled by the speculator.
+  struct Standing {
+    SequenceAcceptance acceptance;
+    double value_ns = 0.0;  // what it wins a step, on average
+    int32_t steps = 0;      // that it was asked in since it was last switched on
+    int32_t rest = 0;       // steps until it is asked again; 0: it is on
+    int32_t next_rest = 16;
+    bool failed = false;
+  };
+  std::vector<Standing> standings;
+};
+
+// A sequence that decodes in the step being planned.
+struct DraftTurn {
+  DraftContext context;
+  SequenceRecord* record = nullptr;
+  TokenMask* mask = nullptr;  // at the context's end, or null
+  int32_t max_nodes = 0;      // that there is room for; 0: none
+  // Out: guesses, a chain; the first num_verified of them are to be verified.
+  DraftTree guesses;
+  int32_t num_verified = 0;
+};
+
+// What the step takes, as the scheduler predicts it, and what it does to that.
+struct StepCost {
+  // Without guesses: rows, each of which gives a token, and pairs of them and a position.
+  int64_t plain_rows = 0;
+  double plain_pairs = 0.0;
+  // By the linear model: of any step, of a row and of a pair.
+  double step_ns = 0.0, row_ns = 0.0, pair_ns = 0.0;
+  // Out: what the step would take without guesses, and what a verified guess added on average.
+  double plain_ns = 0.0, guess_ns = 0.0;
+};
+
+// One thread at a time, but for names() and parse(), which never change.
+class Speculator {
+ public:
+  using Clock = std::function<int64_t()>;  // nanoseconds
+
+  // At most 32 drafters, each name once. always: whether guesses pay is not asked.
+  Speculator(std::vector<std::shared_ptr<Drafter>> drafters, int32_t vocab_size, Clock clock, bool always = false);
+
+  const std::vector<std::string>& names() const { return names_; }
+  // "off", "auto", or names with commas between. kInvalidArgument where one is not known.
+  Result<DrafterSet> parse(std::string_view names) const;
+
+  // Fills the turns' guesses.
+  void plan(std::span<DraftTurn> turns, StepCost& cost);
+  // A step without prompts took so long, without its attention.
+  void measured(int64_t rows, double ns) { verify_cost_.observe(rows, ns); }
+  // The step drew these tokens for a sequence that had the guesses: all but the last stood among the verified ones.
+  void learn(SequenceRecord& record, const DraftTree& guesses, int32_t num_verified, std::span<const int32_t> drawn,
+             const StepCost& cost);
+  // Rows of a sequence stand.
+  void observe(const SequenceRecord& record, const ObservedRows& rows);
+  // Never fails: where memory is short, what was learned is lost.
+  void end(const DraftContext& context, const SequenceRecord& record) noexcept;
+  // Of all sequences so far.
+  const SpeculationCounts& totals() const { return totals_; }
+
+ private:
+  void ask(size_t drafter, std::span<DraftTurn> turns, const StepCost& cost);
+  void adopt(size_t drafter, DraftTurn& turn, DraftTree& given) const;
+  static void cut_at_mask(DraftTurn& turn);
+  // Gives the time that the chosen guesses add.
+  double choose(std::span<DraftTurn> turns, const StepCost& cost) const;
+
+  std::vector<std::shared_ptr<Drafter>> drafters_;
+  std::vector<std::string> names_;
+  std::vector<MeasuredAcceptance> acceptance_;  // of each drafter
+  std::vector<double> draft_ns_;                // of each, for one sequence, lately
+  VerifyCost verify_cost_;
+  const int32_t vocab_size_;
+  const Clock clock_;
+  const bool always_;
+  SpeculationCounts totals_;
+};
+
+}  // namespace headrace::speculation

@@ -1,0 +1,130 @@
+// A drafter of tests: it is told what comes, and guesses that, something else, or nonsense.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "sampling/philox.h"
+#include "speculation/drafter.h"
+
+namespace headrace::speculation {
+
+enum class Guessing {
+  kRight,    // all that comes
+  kPartly,   // each token right with 2 in 3
+  kWrong,    // never right
+  kRandom,   // any tokens
+  kTooMuch,  // more and deeper than allowed, with tokens that no vocabulary has
+  kTree,     // siblings, the right one among them or not
+  kDrawn,    // drawn evenly from four tokens, one of them right
+  kFailing,  // an error
+};
+inline constexpr Guessing kAllGuessing[] = {Guessing::kRight,  Guessing::kPartly,  Guessing::kWrong,
+                                            Guessing::kRandom, Guessing::kTooMuch, Guessing::kTree,
+                                            Guessing::kDrawn,  Guessing::kFailing};
+
+// Thread rule as of any drafter.
+class GuessingDrafter : public Drafter {
+ public:
+  // The token after these, or below 0 where it is not known.
+  using Oracle = std::function<int32_t(std::span<const int32_t> tokens)>;
+
+  GuessingDrafter(std::string name, Guessing guessing, int32_t vocab_size, Oracle oracle)
+      : name_(std::move(name)), guessing_(guessing), vocab_size_(vocab_size), oracle_(std::move(oracle)) {}
+
+  std::string_view name() const override { return name_; }
+
+  Status observe(std::span<const ObservedRows> rows) override {
+    for (const ObservedRows& row : rows) {
+      int64_t& seen = seen_[row.context.id];
+      // Rows follow each other, or are computed again.
+      if (row.first > seen && seen > 0) gaps = true;
+      if (row.first + row.count > static_cast<int64_t>(row.context.tokens.size())) gaps = true;
+      seen = row.first + row.count;
+    }
+    return Status();
+  }
+
+  Status draft(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
+    if (guessing_ == Guessing::kFailing) return internal_error("guess", "told to fail");
+    for (size_t r = 0; r < requests.size(); ++r) guess(requests[r], trees[r]);
+    return Status();
+  }
+
+  void end(const DraftContext& context) override {
+    seen_.erase(context.id);
+    ++num_ended;
+  }
+
+  bool gaps = false;
+  int64_t num_ended = 0;
+  size_t num_live() const { return seen_.size(); }
+
+ private:
+  uint64_t chance(const DraftContext& context, int32_t depth, uint32_t lane) const {
+    const uint64_t key[] = {context.id.request, context.tokens.size(), static_cast<uint64_t>(depth), lane};
+    return hash64(key, sizeof key);
+  }
+
+  void guess(const DraftRequest& request, DraftTree& tree) {
+    const DraftContext& context = request.context;
+    std::vector<int32_t> tokens(context.tokens.begin(), context.tokens.end());
+    const auto vocab = static_cast<uint64_t>(vocab_size_);
+    int32_t length = std::min({request.max_nodes, request.max_depth, 7});
+    if (guessing_ == Guessing::kTooMuch) length = 40;
+    int32_t parent = -1;
+    for (int32_t depth = 1; depth <= length; ++depth) {
+      const uint64_t dice = chance(context, depth, 0);
+      const int32_t right = oracle_(tokens);
+      const auto any = static_cast<int32_t>(dice % vocab);
+      const int32_t wrong =
+          right < 0 ? any : static_cast<int32_t>((static_cast<uint64_t>(right) + 1 + dice % (vocab - 1)) % vocab);
+      int32_t token = right < 0 ? any : right;
+      float claimed = 0.9f;
+      int32_t distribution = -1;
+      switch (guessing_) {
+        case Guessing::kRight: break;
+        case Guessing::kPartly: token = dice % 3 == 0 ? wrong : token; break;
+        case Guessing::kWrong: token = wrong; break;
+        case Guessing::kRandom: token = any; break;
+        case Guessing::kTooMuch:
+          if (dice % 5 == 0) token = dice % 2 == 0 ? -1 : vocab_size_;
+          claimed = dice % 7 == 0 ? 1e30f : -1.0f;
+          break;
+        case Guessing::kTree: {
+          if (tree.size() + 3 > request.max_nodes) return;
+          tree.add(parent, wrong, 0.3f);
+          tree.add(parent, any == token ? wrong : any, dice % 3 == 0 ? 0.95f : 0.2f);
+          break;
+        }
+        case Guessing::kDrawn: {
+          DraftDistribution q;
+          for (int32_t i = 0; i < 4; ++i) q.ids.push_back((token + i) % vocab_size_);
+          q.probabilities.assign(4, 0.25f);
+          const double uniform =
+              uniform_draw(context.sampling->seed, context.id.sample, tokens.size(), DrawPurpose::kDraft);
+          token = q.ids[static_cast<size_t>(uniform * 4.0)];
+          distribution = tree.add_distribution(std::move(q));
+          break;
+        }
+        case Guessing::kFailing: return;
+      }
+      parent = tree.add(parent, token, claimed, distribution);
+      tokens.push_back(token >= 0 && token < vocab_size_ ? token : any);
+    }
+  }
+
+  const std::string name_;
+  const Guessing guessing_;
+  const int32_t vocab_size_;
+  const Oracle oracle_;
+  std::map<SequenceId, int64_t> seen_;
+};
+
+}  // namespace headrace::speculation

@@ -1,0 +1,150 @@
+// Speculation on tiny models of every kind of layer: tokens and log probabilities are those of plain decoding, to the bit.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "engine/guessing_drafter.h"
+#include "engine/real_requests.h"
+
+using namespace headrace;
+using namespace headrace::engine;
+using namespace headrace::engine::real;
+using speculation::Guessing;
+using speculation::GuessingDrafter;
+
+namespace {
+
+struct Said {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs, top_logprobs;
+  bool operator==(const Said& other) const {
+    return tokens == other.tokens && equal_bits(logprobs, other.logprobs) &&
+           equal_bits(top_logprobs, other.top_logprobs);
+  }
+};
+using Answers = std::map<std::pair<uint64_t, uint32_t>, Said>;
+
+// What requests of one kind look like; seeds tell them apart.
+std::vector<RequestParams> requests_of(int32_t vocab_size) {
+  std::vector<RequestParams> out;
+  for (uint64_t i = 0; i < 7; ++i) {
+    RequestParams params;
+    // Prompts that repeat a run of themselves, so that n-grams and suffixes find something.
+    params.prompt = seeded_tokens(11 + 3 * i, i, 8, static_cast<uint64_t>(std::min(vocab_size, 300) - 8));
+    const std::vector<int32_t> again(params.prompt.begin() + 2, params.prompt.begin() + 9);
+    params.prompt.insert(params.prompt.end(), again.begin(), again.end());
+    params.max_tokens = 34;
+    params.ignore_eos = true;
+    params.num_logprobs = 3;
+    if (i == 1) {
+      params.sampling.repetition_penalty = 1.2f;
+      params.sampling.presence_penalty = 0.3f;
+    }
+    if (i == 2) params.n = 2;
+    if (i == 3) params.num_prompt_logprobs = 1;
+    if (i >= 4) {
+      params.sampling.temperature = 0.9f;
+      params.sampling.seed = i;
+      params.has_seed = true;
+    }
+    if (i == 5) params.sampling.top_p = 0.8f, params.sampling.top_k = 12;
+    if (i == 6) params.n = 2;
+    out.push_back(std::move(params));
+  }
+  return out;
+}
+
+struct World {
+  ModelHandle model;
+  EngineOptions options;
+  std::vector<RequestParams> requests;
+
+  // The texts said before are what drafters guess from.
+  Answers run(const std::string& drafter, const Answers& known) const {
+    const auto oracle = [&](std::span<const int32_t> tokens) {
+      for (const auto& [key, said] : known) {
+        const std::vector<int32_t>& prompt = requests[key.first - 1].prompt;
+        if (tokens.size() < prompt.size() || tokens.size() >= prompt.size() + said.tokens.size()) continue;
+        const auto own = tokens.subspan(prompt.size());
+        if (!std::equal(prompt.begin(), prompt.end(), tokens.begin())) continue;
+        if (std::equal(own.begin(), own.end(), said.tokens.begin())) return said.tokens[own.size()];
+      }
+      return -1;
+    };
+    std::vector<std::shared_ptr<speculation::Drafter>> drafters;
+    for (size_t i = 0; i < std::size(speculation::kAllGuessing); ++i) {
+      drafters.push_back(std::make_shared<GuessingDrafter>("g" + std::to_string(i), speculation::kAllGuessing[i],
+                                                           model->executor->vocab_size(), oracle));
+    }
+    auto made = Scheduler::create(model, nullptr, options, drafters);
+    INFO(made.status().to_string());
+    REQUIRE(made.ok());
+    const auto scheduler = made.take();
+    std::vector<RequestParams> asked = requests;
+    for (RequestParams& params : asked) params.drafter = drafter;
+    Answers out;
+    run_requests(*scheduler, std::move(asked), [&](const Event& event) {
+      if (event.type != EventType::kTokens) return;
+      Said& said = out[{event.request_id, event.index}];
+      said.tokens.insert(said.tokens.end(), event.tokens.begin(), event.tokens.end());
+      said.logprobs.insert(said.logprobs.end(), event.logprobs.begin(), event.logprobs.end());
+      add_logprobs(said.top_logprobs, event);
+    });
+    accepted = scheduler->report().speculation.accepted();
+    preemptions = scheduler->report().metrics.preemptions;
+    const KvCacheStats pool = scheduler->kv_cache()->stats();
+    CHECK(pool.free_blocks == pool.num_blocks);
+    return out;
+  }
+  mutable uint64_t accepted = 0, preemptions = 0;
+};
+
+void check_model(const std::string& name) {
+  if (!have_model(name)) return;
+  INFO(name);
+  World world;
+  world.model = load_golden(name, 2);
+  world.options.draft_always = true;
+  world.options.max_draft_tokens = 5;
+  world.options.kv_snapshot_interval = 16;
+  world.requests = requests_of(world.model->executor->vocab_size());
+  const Answers expected = world.run("off", {});
+  REQUIRE(expected.size() == 9);
+  for (const char* drafter : {"ngram,suffix", "g0", "g1", "g2", "g4", "g5"}) {
+    INFO(drafter);
+    CHECK(world.run(drafter, expected) == expected);
+    if (std::string(drafter) == "g0") CHECK(world.accepted > 100);
+    if (std::string(drafter) == "g1") CHECK(world.accepted > 30);
+  }
+  // The same in a pool that is too small for all, and with prompts in pieces.
+  world.options.kv_max_tokens = 96;
+  world.options.max_num_batched_tokens = 48;
+  world.options.schedule_mode = ScheduleMode::kThroughput;
+  world.options.max_num_seqs = 6;
+  CHECK(world.run("g1", expected) == expected);
+  CHECK(world.preemptions > 0);
+}
+
+}  // namespace
+
+TEST_CASE("full attention: the text is that of plain decoding") { check_model("qwen3"); }
+TEST_CASE("sliding windows: the text is that of plain decoding") {
+  check_model("qwen2_sliding");
+  check_model("gpt_oss");
+}
+TEST_CASE("latent attention and experts: the text is that of plain decoding") { check_model("deepseek_v3"); }
+TEST_CASE("an indexer's choice of positions: the text is that of plain decoding") { check_model("deepseek_v32"); }
+TEST_CASE("runs of tokens in one row: the text is that of plain decoding") { check_model("deepseek_v4"); }
+TEST_CASE("recurrent states: the text is that of plain decoding") {
+  for (const char* name : {"mamba", "mamba2", "qwen3_next", "kimi_linear", "lfm2", "falcon_h1", "minimax"}) {
+    check_model(name);
+  }
+}
+TEST_CASE("a rotation that follows the length: the text is that of plain decoding") {
+  check_model("llama_dynamic_ntk");
+}
+TEST_CASE("layers that see another's keys: the text is that of plain decoding") { check_model("gemma3n_text"); }
