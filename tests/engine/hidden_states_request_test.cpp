@@ -184,6 +184,7 @@ TEST_CASE("what cannot be given is refused") {
   CHECK(place_of({{0}, -1, 2}) == "hidden_states");
   toy::Toy toy;
   RequestParams params = asking(5, 1, 1);
+  params.prompt = {3, 4};
   const auto refused = toy.scheduler()->submit(params);
   CHECK(refused.status().code() == StatusCode::kUnsupported);
   CHECK(refused.status().place() == "hidden_states");

@@ -28,6 +28,7 @@ with an embedding of its own, and norm_h(x) in place of x in the first sum. Both
 Each folder has config.json and model.safetensors, and draft.safetensors:
     input_ids [T], features [T - 1, hidden_size] (h, or the projection), logits [T - 1, vocab_size], next [T - 1, hidden_size] (what follows h),
     draft_ids [4] and draft_margin [4]: greedy guesses behind the last row, each from the one before it, and top1 - top2
+    noise [1]: the largest difference of these values when all is computed in float64
 """
 import json
 import os
@@ -69,7 +70,7 @@ class Head:
                                  **({"layer_types": config.layer_types + ["full_attention"]} if self.qwen else {})})
         longer._attn_implementation = "eager"
         torch.manual_seed(SEED)
-        model_class = transformers.AutoModelForCausalLM.from_config(longer, attn_implementation="eager").eval()
+        model_class = transformers.AutoModelForCausalLM.from_config(longer, attn_implementation="eager", experts_implementation="eager").eval()
         randomize(model_class, SEED)
         self.ends = model_class
         self.layer = model_class.model.layers[-1]
@@ -90,7 +91,7 @@ class Head:
         x = torch.cat([self.norm(embedded, 0), self.norm(features, 1)], -1) @ self.fuse.T
         count = len(tokens)
         positions = torch.arange(count)[None]
-        mask = torch.full((count, count), float("-inf")).triu(1)[None, None]
+        mask = torch.full((count, count), float("-inf"), dtype=x.dtype).triu(1)[None, None]
         out = self.layer(x[None], attention_mask=mask, position_ids=positions,
                          position_embeddings=self.rotary(x[None], positions))
         return (out[0] if isinstance(out, tuple) else out)[0]
@@ -203,7 +204,7 @@ class Eagle3Head:
 
     def logits_and_next(self, x):
         own = self.norm(x, self.w["norm.weight"]) @ self.w["lm_head.weight"].T
-        logits = torch.full((len(x), self.target.config.vocab_size), float("-inf"))
+        logits = torch.full((len(x), self.target.config.vocab_size), float("-inf"), dtype=x.dtype)
         logits[:, self.ids] = own
         return logits, x
 
@@ -245,12 +246,21 @@ def write(folder, settings, tensors):
         json.dump(settings, file, indent=1)
 
 
-def write_draft(folder, ids, features, logits, following, drafts, margins):
+def largest_difference(a, b):
+    """Of what float32 and float64 make of features, logits and next."""
+    worst = 0.0
+    for x, y in zip(a, b):
+        both = torch.isfinite(x)
+        worst = max(worst, float((x[both].double() - y[both]).abs().max()))
+    return worst
+
+
+def write_draft(folder, noise, ids, features, logits, following, drafts, margins):
     save_file({"input_ids": ids.to(torch.int32), "features": features.contiguous(), "logits": logits.contiguous(),
                "next": following.contiguous(), "draft_ids": torch.tensor(drafts, dtype=torch.int32),
-               "draft_margin": torch.tensor(margins)}, os.path.join(folder, "draft.safetensors"))
+               "draft_margin": torch.tensor(margins), "noise": torch.tensor([noise])}, os.path.join(folder, "draft.safetensors"))
     finite = logits[torch.isfinite(logits)]
-    print(folder, "drafts", drafts, "margins", [round(m, 3) for m in margins], "logits std", round(float(finite.std()), 2),
+    print(folder, "noise", noise, "drafts", drafts, "margins", [round(m, 3) for m in margins], "logits std", round(float(finite.std()), 2),
           sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder)), "bytes", flush=True)
 
 
@@ -274,7 +284,13 @@ def make_eagle3(out):
             folder = os.path.join(out, name)
             write(folder, head.settings(), head.tensors())
             features = head.project(hidden)
-            write_draft(folder, ids, features, *greedy_drafts(head, ids[1:], features))
+            results = greedy_drafts(head, ids[1:], features)
+            head.w = {key: value.double() for key, value in head.w.items()}
+            target.double()
+            exact = head.project([h[0][:-1] for h in target(ids[None], output_hidden_states=True, use_cache=False).hidden_states])
+            noise = largest_difference([features, *results[:2]], [exact, *greedy_drafts(head, ids[1:], exact)[:2]])
+            target.float()
+            write_draft(folder, noise, ids, features, *results)
 
 
 def make_ahead(folder, family, config):
@@ -286,12 +302,22 @@ def make_ahead(folder, family, config):
         inner = head.ends.model
         whole, inner.layers = inner.layers, inner.layers[:layers]
         inner.config.num_hidden_layers = layers
-        features = inner(ids[None], use_cache=False).last_hidden_state[0][:-1]
-        inner.layers = whole
-        results = greedy_drafts(head, ids[1:], features)
+        layers_alone, inner.layers = inner.layers, whole
+
+        def compute():
+            inner.layers = layers_alone
+            features = inner(ids[None], use_cache=False).last_hidden_state[0][:-1]
+            inner.layers = whole
+            return features, *greedy_drafts(head, ids[1:], features)
+
+        features, *results = compute()
+        tensors = head.tensors(layers)
+        head.ends.double()
+        head.fuse, head.norms = head.fuse.double(), [norm.double() for norm in head.norms]
+        noise = largest_difference([features, *results[:2]], compute()[:3])
     settings = {"architectures": [type(head.ends).__name__], **config.to_diff_dict(), "num_nextn_predict_layers": 1}
-    write(folder, settings, split_experts(head.tensors(layers)))
-    write_draft(folder, ids, features, *results)
+    write(folder, settings, split_experts(tensors))
+    write_draft(folder, noise, ids, features, *results)
 
 
 def main():
