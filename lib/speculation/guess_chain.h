@@ -1,0 +1,38 @@
+// A request's guesses one after the other, each drawn from a drafter's distribution as the model will draw from its own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "sampling/sampler.h"
+#include "speculation/draft_tree.h"
+#include "speculation/drafter.h"
+
+namespace headrace::speculation {
+
+// The request's own sampling, penalties and all, with the numbers that the model will draw with at those positions: where both
+// distributions agree the token is the same. Guesses are chosen tokens, and a seed's text is that of plain decoding.
+class GuessChain {
+ public:
+  // vocab_size: of the model; guesses are below it. They end where all so far are accepted with less than least_survival, by the
+  // drafter's own probabilities. The request and the tree outlive the chain.
+  GuessChain(const DraftRequest& request, DraftTree& tree, int32_t vocab_size, float least_survival);
+
+  const DraftRequest& request() const { return request_; }
+  // The next guess, of the drafter's logits, which are overwritten. Nothing where the chain ends here.
+  std::optional<int32_t> guess(std::span<float> logits, const LogitStats& stats);
+  // Whether another one may follow the last.
+  bool goes_on() const;
+
+ private:
+  const DraftRequest& request_;
+  DraftTree& tree_;
+  const int32_t vocab_size_;
+  const float least_survival_;
+  Sampler sampler_;
+  TokenHistory history_;
+  double survival_ = 1.0;
+};
+
+}  // namespace headrace::speculation

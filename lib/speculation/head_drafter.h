@@ -1,0 +1,83 @@
+// A head over the model's own hidden states guesses (model/draft_head.h): layers of multi-token prediction, EAGLE.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "kv/kv_cache.h"
+#include "model/draft_head.h"
+#include "ops/backend.h"
+#include "speculation/drafter.h"
+#include "speculation/guess_chain.h"
+
+namespace headrace::speculation {
+
+struct HeadDrafterOptions {
+  int64_t max_tokens = 4096;  // that the drafter's own cache holds over all sequences
+  int64_t max_rows = 512;     // of one pass
+  KvDType kv_dtype = KvDType::kF16;
+  int32_t block_size = 16;
+  float least_survival = 0.1f;  // as GuessChain
+};
+
+// Rows of a prefix that the model found in its cache have no hidden states: where the drafter's own index does not have them
+// either, it begins behind them, and guesses with what it sees.
+class HeadDrafter : public Drafter {
+ public:
+  // Held while the model's backend is used, which others use too.
+  using TakeTurn = std::function<std::unique_lock<std::mutex>()>;
+
+  // backend: the model's, on which the head is.
+  static Result<std::unique_ptr<HeadDrafter>> create(std::string name, std::unique_ptr<DraftHead> head,
+                                                     std::shared_ptr<Backend> backend, TakeTurn take_turn,
+                                                     const HeadDrafterOptions& options);
+
+  std::string_view name() const override { return name_; }
+  std::span<const int32_t> hidden_layers() const override { return head_->feature_layers(); }
+  Status observe(std::span<const ObservedRows> rows) override;
+  Status draft(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override;
+  void end(const DraftContext& context) override { sequences_.erase(context.id); }
+
+ private:
+  // Row j of the drafter has the features of the model's row first + j, and the token behind that one.
+  struct Sequence {
+    KvSequence kv;                // of rows with the model's own features
+    std::vector<int32_t> tokens;  // of all rows
+    std::vector<float> pending;   // features [rows, hidden_size] of those behind the rows in kv
+    int64_t first = 0;
+    uint64_t round = 0;
+
+    int64_t num_rows(int64_t hidden_size) const {
+      return kv.num_tokens() + static_cast<int64_t>(pending.size()) / hidden_size;
+    }
+  };
+  struct Line;
+
+  HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, std::shared_ptr<Backend> backend, TakeTurn take_turn,
+              const HeadDrafterOptions& options, std::shared_ptr<KvCache> cache);
+  bool is_readable(std::span<const int32_t> tokens) const;
+  Status follow(Sequence& sequence, const ObservedRows& rows);
+  void add_rows(Sequence& sequence, int64_t begin, int64_t end, bool logits);
+  bool reserve(Sequence& sequence, int64_t end);
+  Status absorb(Sequence& sequence);
+  Status run(const std::vector<Line*>& lines);
+
+  const std::string name_;
+  const std::unique_ptr<DraftHead> head_;
+  const std::shared_ptr<Backend> backend_;
+  const TakeTurn take_turn_;
+  const HeadDrafterOptions options_;
+  const std::shared_ptr<KvCache> cache_;
+  std::map<SequenceId, Sequence> sequences_;
+  uint64_t round_ = 0;
+  Batch batch_;
+  std::vector<float> features_, logits_, next_;
+  std::vector<LogitStats> stats_;
+};
+
+}  // namespace headrace::speculation
