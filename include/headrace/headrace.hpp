@@ -91,6 +91,24 @@ using Unique = std::unique_ptr<Handle, Destroyer<Handle, Destroy>>;
 
 }  // namespace detail
 
+class Options;
+
+// Threads and memory that the models loaded with Options::set_runtime share.
+class Runtime {
+ public:
+  inline explicit Runtime(const Options& options);
+  headrace_runtime_stats stats() const {
+    headrace_runtime_stats stats;
+    headrace_runtime_stats_init(&stats);
+    detail::call([&](headrace_error** error) { return headrace_runtime_get_stats(handle_.get(), &stats, error); });
+    return stats;
+  }
+  const headrace_runtime* get() const { return handle_.get(); }
+
+ private:
+  detail::Unique<headrace_runtime, headrace_runtime_destroy> handle_;
+};
+
 // "engine.threads", "kv.dtype", ...: docs/c-abi.md lists them, Options::list() too.
 class Options {
  public:
@@ -111,6 +129,11 @@ class Options {
         [&](headrace_error** error) { return headrace_options_set_log(handle_.get(), callback, user, error); });
     return *this;
   }
+  Options& set_runtime(const Runtime& runtime) {
+    detail::call(
+        [&](headrace_error** error) { return headrace_options_set_runtime(handle_.get(), runtime.get(), error); });
+    return *this;
+  }
   // Each option as JSON: {"key", "type", "default", "range", "doc"}.
   static std::vector<std::string> list() {
     std::vector<std::string> infos;
@@ -126,6 +149,12 @@ class Options {
  private:
   detail::Unique<headrace_options, headrace_options_destroy> handle_;
 };
+
+inline Runtime::Runtime(const Options& options) {
+  headrace_runtime* handle = nullptr;
+  detail::call([&](headrace_error** error) { return headrace_runtime_create(options.get(), &handle, error); });
+  handle_.reset(handle);
+}
 
 // Called with the fraction done; false cancels the load.
 using Progress = std::function<bool(double)>;
@@ -516,6 +545,21 @@ class Session {
     detail::call(
         [&](headrace_error** error) { return headrace_session_set_pinned(handle_.get(), pinned ? 1 : 0, error); });
   }
+  void add_image(const uint8_t* rgb, size_t rgb_size, uint32_t height, uint32_t width) {
+    detail::call([&](headrace_error** error) {
+      return headrace_session_add_image(handle_.get(), rgb, rgb_size, height, width, error);
+    });
+  }
+  void append_parts(std::string_view role, std::string_view parts) {
+    detail::call([&](headrace_error** error) {
+      return headrace_session_append_parts(handle_.get(), role.data(), role.size(), parts.data(), parts.size(), error);
+    });
+  }
+  void set_cache_salt(std::string_view salt) {
+    detail::call([&](headrace_error** error) {
+      return headrace_session_set_cache_salt(handle_.get(), salt.data(), salt.size(), error);
+    });
+  }
   void save(std::string_view path) const {
     detail::call(
         [&](headrace_error** error) { return headrace_session_save(handle_.get(), path.data(), path.size(), error); });
@@ -646,6 +690,9 @@ class Request {
       return headrace_request_set_tenant(get(), tenant.data(), tenant.size(), error);
     });
   }
+  Request& set_progress(bool progress) {
+    return call([&](headrace_error** error) { return headrace_request_set_progress(get(), progress ? 1 : 0, error); });
+  }
   Request& set_cache_salt(std::string_view salt) {
     return call([&](headrace_error** error) {
       return headrace_request_set_cache_salt(get(), salt.data(), salt.size(), error);
@@ -674,6 +721,7 @@ enum class EventType : int32_t {
   kFinished = HEADRACE_EVENT_FINISHED,
   kFailed = HEADRACE_EVENT_FAILED,
   kHidden = HEADRACE_EVENT_HIDDEN,
+  kProgress = HEADRACE_EVENT_PROGRESS,
 };
 
 class Event {
@@ -712,6 +760,13 @@ class Event {
   std::string finish_reason() const { return headrace_event_get_finish_reason(get()); }
   // Why no more of the prompt was found in the cache, of kFinished.
   std::string reuse_miss() const { return headrace_event_get_reuse_miss(get()); }
+  // Of kProgress.
+  headrace_prompt_progress progress() const {
+    headrace_prompt_progress progress;
+    headrace_prompt_progress_init(&progress);
+    detail::call([&](headrace_error** error) { return headrace_event_get_progress(get(), &progress, error); });
+    return progress;
+  }
   // What failed, as an Error to inspect or throw.
   Error error() const {
     return Error(headrace_event_get_status(get()), headrace_event_get_message(get()), headrace_event_get_place(get()));

@@ -9,6 +9,40 @@
 extern "C" {
 #endif
 
+/* ---- Several models in one program -------------------------------------------------------------------------------- */
+
+/* Threads and memory that models share. Forward passes of its models take turns on its threads: of those that wait the highest
+ * "engine.priority" goes first, and one that was passed "runtime.max_overtakes" times goes before all. While a model of higher
+ * priority has requests, others leave it the threads for "runtime.patience_us" after each of its passes. A model has its own
+ * caches, schedulers and embedders, and what it gives does not depend on the others. [any] */
+typedef struct headrace_runtime headrace_runtime;
+
+/* Options "engine.threads", "engine.affinity" and "runtime.*". */
+HEADRACE_API headrace_status headrace_runtime_create(const headrace_options* options, headrace_runtime** runtime,
+                                                     headrace_error** error);
+/* Models keep what they share alive. */
+HEADRACE_API void headrace_runtime_destroy(headrace_runtime* runtime);
+/* [object] Models loaded with these options belong to the runtime, with all that is made of them; NULL: to none, the default.
+ * Weights, the pools of caches and the workspaces of schedulers count against "runtime.max_bytes": a load or create call that
+ * finds too little left is HEADRACE_RESOURCE_EXHAUSTED with the counts. A load is HEADRACE_INVALID_ARGUMENT where "engine.threads"
+ * or "engine.affinity" are set to what the runtime does not have. */
+HEADRACE_API headrace_status headrace_options_set_runtime(headrace_options* options, const headrace_runtime* runtime,
+                                                          headrace_error** error);
+
+typedef struct headrace_runtime_stats {
+  uint32_t struct_size;
+  int32_t num_threads;
+  uint64_t max_bytes;  /* 0: no limit */
+  uint64_t used_bytes; /* granted, whether written yet or not */
+  uint64_t peak_bytes; /* the most at once */
+  uint64_t turns;      /* forward passes, and weights packed while models load */
+  uint64_t overtakes;  /* a waiting one passed by one of higher priority */
+} headrace_runtime_stats;
+
+HEADRACE_API void headrace_runtime_stats_init(headrace_runtime_stats* stats);
+HEADRACE_API headrace_status headrace_runtime_get_stats(const headrace_runtime* runtime, headrace_runtime_stats* stats,
+                                                        headrace_error** error);
+
 /* ---- Adapters --------------------------------------------------------------------------------------------------- */
 
 /* A low-rank adapter (LoRA) of a model, chosen request by request: one model serves several at once, and requests without one
@@ -40,6 +74,25 @@ HEADRACE_API headrace_status headrace_session_set_adapter(headrace_session* sess
  * computes them again. A request that pinned sessions leave no room for fails with HEADRACE_RESOURCE_EXHAUSTED. */
 HEADRACE_API headrace_status headrace_session_set_pinned(headrace_session* session, int32_t pinned,
                                                          headrace_error** error);
+
+/* [object] What the session's cached values are found under, as headrace_request_set_cache_salt says of a request's: sessions and
+ * requests of other salts cannot find them, nor see by their times what is there. Requests on the session have its salt. Empty
+ * is the default; forks have their origin's; a restored session has none. Values of another salt are forgotten, tokens stay. */
+HEADRACE_API headrace_status headrace_session_set_cache_salt(headrace_session* session, const char* salt,
+                                                             size_t salt_size, headrace_error** error);
+
+/* ---- Images in messages of a session ---------------------------------------------------------------------------------- */
+
+/* [object] An image for the next headrace_session_append_parts; arguments and errors as headrace_request_add_image. */
+HEADRACE_API headrace_status headrace_session_add_image(headrace_session* session, const uint8_t* rgb, size_t rgb_size,
+                                                        uint32_t height, uint32_t width, headrace_error** error);
+/* [object] As headrace_session_append_message, of a content in parts: a JSON array of objects as the model's template reads them
+ * ({"type": "text", "text": "..."}, {"type": "image"}). The images added since the last call are those of its parts of the type
+ * "image", in order; other numbers of them are HEADRACE_INVALID_ARGUMENT ("images"), and they are forgotten where the call fails. A
+ * session with such a message cannot be saved. */
+HEADRACE_API headrace_status headrace_session_append_parts(headrace_session* session, const char* role,
+                                                           size_t role_size, const char* parts, size_t parts_size,
+                                                           headrace_error** error);
 
 /* ---- Tenants ---------------------------------------------------------------------------------------------------- */
 
@@ -204,6 +257,29 @@ HEADRACE_API void headrace_hidden_states_init(headrace_hidden_states* hidden_sta
 HEADRACE_API headrace_status headrace_event_get_hidden_states(const headrace_event* event,
                                                               headrace_hidden_states* hidden_states,
                                                               headrace_error** error);
+
+/* ---- Progress of a prompt ------------------------------------------------------------------------------------------ */
+
+/* More of the prompt is computed: an event of requests that ask for it, after each step that had rows of the prompt and before the
+ * first tokens. A step that computes again what a preempted request had says nothing. */
+#define HEADRACE_EVENT_PROGRESS 6
+
+/* [object] 1: with such events; 0, the default: without. */
+HEADRACE_API headrace_status headrace_request_set_progress(headrace_request* request, int32_t progress,
+                                                           headrace_error** error);
+
+typedef struct headrace_prompt_progress {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t total;    /* tokens of the prompt, a session's earlier ones included */
+  int64_t cached;   /* of those, found in the prefix index or the session */
+  int64_t computed; /* with their values in the cache, the found ones included; the last event has all */
+} headrace_prompt_progress;
+
+HEADRACE_API void headrace_prompt_progress_init(headrace_prompt_progress* progress);
+/* [any] HEADRACE_FAILED_PRECONDITION for events of another type. */
+HEADRACE_API headrace_status headrace_event_get_progress(const headrace_event* event,
+                                                         headrace_prompt_progress* progress, headrace_error** error);
 
 /* ---- Events of one request ---------------------------------------------------------------------------------------- */
 

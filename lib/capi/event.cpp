@@ -11,6 +11,8 @@ namespace {
 constexpr size_t kUsageSize1 = offsetof(headrace_usage, total_ns) + sizeof(int64_t);
 constexpr size_t kHiddenStatesSize1 = offsetof(headrace_hidden_states, hidden_size) + sizeof(int64_t);
 
+constexpr size_t kProgressSize1 = offsetof(headrace_prompt_progress, computed) + sizeof(int64_t);
+
 }  // namespace
 
 extern "C" {
@@ -156,6 +158,27 @@ headrace_status headrace_event_get_usage(const headrace_event* event, headrace_u
     values.first_token_ns = now.first_token_ns;
     values.total_ns = now.total_ns;
     return write_struct("usage", values, usage, kUsageSize1);
+  });
+}
+
+void headrace_prompt_progress_init(headrace_prompt_progress* progress) {
+  if (progress == nullptr) return;
+  *progress = headrace_prompt_progress{};
+  progress->struct_size = sizeof *progress;
+}
+
+headrace_status headrace_event_get_progress(const headrace_event* event, headrace_prompt_progress* progress,
+                                            headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (event == nullptr) return null_argument("event");
+    if (event->event->type != engine::EventType::kProgress) {
+      return failed_precondition("event", "is not of the type HEADRACE_EVENT_PROGRESS");
+    }
+    headrace_prompt_progress values = {};
+    values.total = event->event->progress.total;
+    values.cached = event->event->progress.cached;
+    values.computed = event->event->progress.computed;
+    return write_struct("progress", values, progress, kProgressSize1);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <headrace/headrace.h>
 #include <headrace/headrace_experimental.h>
@@ -15,6 +16,7 @@
 #include "engine/event.h"
 #include "engine/model_executor.h"
 #include "engine/request.h"
+#include "engine/runtime.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
 #include "kv/kv_cache.h"
@@ -35,10 +37,19 @@ struct LoadedModel {
   std::shared_ptr<const engine::EngineModel> engine;
 };
 
+// Shared by request.cpp and session.cpp: an image of rgb [height, width, 3] bytes as the model takes it. Errors are those of
+// headrace_request_add_image.
+Result<std::shared_ptr<const engine::RequestImage>> read_rgb(const LoadedModel& loaded, const uint8_t* rgb,
+                                                             size_t rgb_size, uint32_t height, uint32_t width);
+
 }  // namespace headrace::capi
 
 struct headrace_options {
   headrace::engine::EngineOptions values;
+};
+
+struct headrace_runtime {
+  std::shared_ptr<const headrace::engine::Runtime> runtime;
 };
 
 struct headrace_source {
@@ -83,6 +94,7 @@ struct headrace_kv_cache {
 struct headrace_session {
   std::shared_ptr<const headrace::capi::LoadedModel> loaded;
   std::shared_ptr<headrace::engine::Session> session;
+  std::vector<std::shared_ptr<const headrace::engine::RequestImage>> images;  // of the next message with parts
 };
 
 struct headrace_embedder {

@@ -23,14 +23,13 @@ LoadProgress progress_function(headrace_progress_callback progress, void* user) 
 Status load(ModelSource source, const headrace_options* given, headrace_progress_callback progress, void* user,
             headrace_model** model) {
   const engine::EngineOptions options = options_or_default(given);
-  source.use_mmap = options.use_mmap;
+  const std::string name = source.path.empty() ? "sources" : source.path;
   auto loaded = std::make_shared<LoadedModel>();
   HEADRACE_ASSIGN_OR_RETURN(loaded->backend, engine::make_backend(options));
-  const ModelLoadOptions load_options = engine::load_options(options, progress_function(progress, user));
-  HEADRACE_ASSIGN_OR_RETURN(loaded->model, Model::load(source, load_options, *loaded->backend));
+  HEADRACE_ASSIGN_OR_RETURN(loaded->model, engine::load_model(std::move(source), options,
+                                                              progress_function(progress, user), *loaded->backend));
   HEADRACE_ASSIGN_OR_RETURN(loaded->engine, engine::make_engine_model(loaded->model, loaded->backend, options));
-  log_line(options.log, LogLevel::kInfo, "model",
-           fmt::format("loaded {} on {}", source.path.empty() ? "sources" : source.path, loaded->backend->name()));
+  log_line(options.log, LogLevel::kInfo, "model", fmt::format("loaded {} on {}", name, loaded->backend->name()));
   *model = new headrace_model{std::move(loaded)};
   return Status();
 }

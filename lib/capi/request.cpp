@@ -25,8 +25,8 @@ Result<const text::Tokenizer*> tokenizer_of(const headrace_request& request) {
 // More than any encoder takes; keeps sizes within 64 bits.
 constexpr uint32_t kMaxImageSide = 1 << 20;
 
-Result<const engine::ImageReader*> images_of(const headrace_request& request) {
-  const engine::ImageReader* reader = request.loaded->engine->executor->images();
+Result<const engine::ImageReader*> images_of(const LoadedModel& loaded) {
+  const engine::ImageReader* reader = loaded.engine->executor->images();
   if (reader == nullptr) return unsupported("image", "the model reads none");
   return reader;
 }
@@ -38,6 +38,18 @@ Result<const engine::InputReader*> inputs_of(const headrace_request& request, co
 }
 
 }  // namespace
+
+Result<std::shared_ptr<const engine::RequestImage>> headrace::capi::read_rgb(const LoadedModel& loaded,
+                                                                             const uint8_t* rgb, size_t rgb_size,
+                                                                             uint32_t height, uint32_t width) {
+  if (rgb == nullptr && rgb_size != 0) return null_argument("rgb");
+  HEADRACE_ASSIGN_OR_RETURN(const engine::ImageReader* reader, images_of(loaded));
+  if (height > kMaxImageSide || width > kMaxImageSide || rgb_size != size_t{3} * height * width) {
+    return invalid_argument("image", "{} bytes are not 3 for each of {} x {} pixels", rgb_size, height, width);
+  }
+  const RgbImage image{static_cast<int32_t>(height), static_cast<int32_t>(width), {rgb, rgb + rgb_size}};
+  return engine::make_request_image(*reader, image);
+}
 
 extern "C" {
 
@@ -88,7 +100,7 @@ headrace_status headrace_request_add_image_pixels(headrace_request* request, con
   return guarded(error, [&]() -> Status {
     if (request == nullptr) return null_argument("request");
     if (pixels == nullptr && num_pixels != 0) return null_argument("pixels");
-    HEADRACE_ASSIGN_OR_RETURN(const engine::ImageReader* reader, images_of(*request));
+    HEADRACE_ASSIGN_OR_RETURN(const engine::ImageReader* reader, images_of(*request->loaded));
     HEADRACE_ASSIGN_OR_RETURN(auto image, engine::make_request_image(*reader, {pixels, num_pixels}, height, width));
     request->params.images.push_back(std::move(image));
     return Status();
@@ -99,13 +111,7 @@ headrace_status headrace_request_add_image(headrace_request* request, const uint
                                            uint32_t height, uint32_t width, headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (request == nullptr) return null_argument("request");
-    if (rgb == nullptr && rgb_size != 0) return null_argument("rgb");
-    HEADRACE_ASSIGN_OR_RETURN(const engine::ImageReader* reader, images_of(*request));
-    if (height > kMaxImageSide || width > kMaxImageSide || rgb_size != size_t{3} * height * width) {
-      return invalid_argument("image", "{} bytes are not 3 for each of {} x {} pixels", rgb_size, height, width);
-    }
-    RgbImage image{static_cast<int32_t>(height), static_cast<int32_t>(width), {rgb, rgb + rgb_size}};
-    HEADRACE_ASSIGN_OR_RETURN(auto made, engine::make_request_image(*reader, image));
+    HEADRACE_ASSIGN_OR_RETURN(auto made, read_rgb(*request->loaded, rgb, rgb_size, height, width));
     request->params.images.push_back(std::move(made));
     return Status();
   });
@@ -354,6 +360,14 @@ headrace_status headrace_request_set_tenant(headrace_request* request, const cha
     HEADRACE_ASSIGN_OR_RETURN(const std::string_view name, text_argument("tenant", tenant, tenant_size));
     HEADRACE_RETURN_IF_ERROR(schedule::check_tenant_name(name));
     request->params.tenant = std::string(name);
+    return Status();
+  });
+}
+
+headrace_status headrace_request_set_progress(headrace_request* request, int32_t progress, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    HEADRACE_ASSIGN_OR_RETURN(request->params.reports_progress, flag_argument("progress", progress));
     return Status();
   });
 }

@@ -1,5 +1,7 @@
 #include "engine/session.h"
 
+#include <utility>
+
 #include "base/checked.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
@@ -18,7 +20,7 @@ headrace_status headrace_session_create(const headrace_model* model, headrace_kv
     HEADRACE_ASSIGN_OR_RETURN(auto created,
                               engine::Session::create(model->loaded->engine, kv_cache ? kv_cache->cache : nullptr,
                                                       options_or_default(options)));
-    *session = new headrace_session{model->loaded, std::move(created)};
+    *session = new headrace_session{model->loaded, std::move(created), {}};
     return Status();
   });
 }
@@ -91,7 +93,7 @@ headrace_status headrace_session_fork(const headrace_session* session, headrace_
     if (session == nullptr) return null_argument("session");
     if (forked == nullptr) return null_argument("forked");
     HEADRACE_ASSIGN_OR_RETURN(auto created, session->session->fork());
-    *forked = new headrace_session{session->loaded, std::move(created)};
+    *forked = new headrace_session{session->loaded, std::move(created), {}};
     return Status();
   });
 }
@@ -144,8 +146,38 @@ headrace_status headrace_session_restore(const headrace_model* model, headrace_k
     HEADRACE_ASSIGN_OR_RETURN(auto restored,
                               engine::Session::restore(model->loaded->engine, kv_cache ? kv_cache->cache : nullptr,
                                                        options_or_default(options), source->source));
-    *session = new headrace_session{model->loaded, std::move(restored)};
+    *session = new headrace_session{model->loaded, std::move(restored), {}};
     return Status();
+  });
+}
+
+headrace_status headrace_session_set_cache_salt(headrace_session* session, const char* salt, size_t salt_size,
+                                                headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (session == nullptr) return null_argument("session");
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view view, text_argument("salt", salt, salt_size));
+    return session->session->set_cache_salt(std::string(view));
+  });
+}
+
+headrace_status headrace_session_add_image(headrace_session* session, const uint8_t* rgb, size_t rgb_size,
+                                           uint32_t height, uint32_t width, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (session == nullptr) return null_argument("session");
+    HEADRACE_ASSIGN_OR_RETURN(auto image, read_rgb(*session->loaded, rgb, rgb_size, height, width));
+    session->images.push_back(std::move(image));
+    return Status();
+  });
+}
+
+headrace_status headrace_session_append_parts(headrace_session* session, const char* role, size_t role_size,
+                                              const char* parts, size_t parts_size, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (session == nullptr) return null_argument("session");
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view role_text, text_argument("role", role, role_size));
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view parts_text, text_argument("parts", parts, parts_size));
+    auto images = std::exchange(session->images, {});
+    return session->session->append_parts(role_text, parts_text, std::move(images));
   });
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -34,12 +36,17 @@ class CpuBackend final : public Backend {
         isa_(options.isa),
         kernels_(kernel_table(static_cast<int32_t>(options.isa))),
         tuning_(options.tuning),
-        pool_(options.num_threads, options.processors) {}
+        threads_(options.shared_threads ? options.shared_threads
+                                        : std::make_shared<ThreadPool>(options.num_threads, options.processors)),
+        pool_(*threads_),
+        pack_turn_(options.pack_turn) {}
 
   std::string_view name() const override { return name_; }
   int num_threads() const override { return pool_.num_threads(); }
 
   Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) override {
+    std::unique_lock<Turn> turn;
+    if (pack_turn_ != nullptr) turn = std::unique_lock(*pack_turn_);
     const bool as_float = !is_block_format(source.dtype) || decodes_to_float(options);
     auto packed = as_float                        ? pack_float(source, pool_)
                   : is_scaled_float(source.dtype) ? pack_scaled_float(source, pool_)
@@ -199,7 +206,9 @@ class CpuBackend final : public Backend {
   const Isa isa_;
   const KernelTable& kernels_;
   const std::shared_ptr<const TuningTable> tuning_;
-  ThreadPool pool_;
+  const std::shared_ptr<ThreadPool> threads_;
+  ThreadPool& pool_;
+  const std::shared_ptr<Turn> pack_turn_;
   RopeTable rope_;
   CpuAttention attention_;
   CpuIndexer indexer_;
@@ -210,7 +219,7 @@ class CpuBackend final : public Backend {
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuBackendOptions& options) {
-  if (options.num_threads < 1 || options.num_threads > 1024) {
+  if (options.shared_threads == nullptr && (options.num_threads < 1 || options.num_threads > 1024)) {
     return invalid_argument("num_threads", "{} is not between 1 and 1024", options.num_threads);
   }
   if (!isa_available(options.isa)) {

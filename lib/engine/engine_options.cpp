@@ -180,6 +180,9 @@ constexpr Option kOptions[] = {
       "= 0 there are as many threads as processors. One that the process cannot have is refused when a model is "
       "loaded."},
      set_affinity},
+    {{"engine.priority", "integer", "0", "-1000..1000",
+      "Of the model's forward passes among those of other models on its runtime; higher goes first."},
+     set_integer<&EngineOptions::priority, -1000, 1000>},
     {{"engine.tuning", "text", "auto", "auto|off|path",
       "Measured choices of how products are computed, none of which changes a bit: auto takes the table shipped for "
       "this processor, if there is one; a path, the file that headrace tune wrote. One of another processor or "
@@ -232,6 +235,18 @@ constexpr Option kOptions[] = {
       "Models with recurrent layers: tokens between snapshots of a sequence's state, rounded up to blocks; what "
       "follows the last snapshot is computed again. 0 makes none."},
      set_integer<&EngineOptions::kv_snapshot_interval, 0, 1 << 20>},
+    {{"runtime.max_bytes", "integer", "0", "0..1152921504606846976",
+      "What the weights, caches and workspaces of a runtime's models may take together; what does not fit is refused. "
+      "0 "
+      "is no limit."},
+     set_integer<&EngineOptions::runtime_max_bytes, 0, int64_t{1} << 60>},
+    {{"runtime.max_overtakes", "integer", "8", "0..1000000",
+      "Forward passes of models of higher priority that may go before one that waits."},
+     set_integer<&EngineOptions::runtime_max_overtakes, 0, 1000000>},
+    {{"runtime.patience_us", "integer", "5000", "0..1000000",
+      "Microseconds that the threads are left to a model of higher priority between two of its steps, while it has "
+      "requests."},
+     set_integer<&EngineOptions::runtime_patience_us, 0, 1000000>},
     {{"scheduler.max_num_seqs", "integer", "64", "1..4096",
       "Sequences that run at once; the n samples of a request all count."},
      set_integer<&EngineOptions::max_num_seqs, 1, 4096>},

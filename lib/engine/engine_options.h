@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,8 @@
 #include "tensor/kv_layout.h"
 
 namespace headrace::engine {
+
+struct Runtime;
 
 // What a host may ask of one option. All views are static.
 struct OptionInfo {
@@ -39,6 +42,7 @@ enum class ScheduleMode : int32_t { kLatency, kBalanced, kThroughput };
 struct EngineOptions {
   int32_t threads = 0;        // 0: every processor this process may use
   std::vector<int> affinity;  // processors; empty: threads are not bound
+  int32_t priority = 0;       // of the model's turns among those of its runtime
   std::string isa = "auto";
   std::string tuning = "auto";  // "auto", "off" or a path
   ProfileMode profile = ProfileMode::kOff;
@@ -54,6 +58,9 @@ struct EngineOptions {
   int32_t kv_max_states = 0;  // of models with recurrent state; 0: max_num_seqs + 16
   int32_t kv_max_snapshots = 16;
   int32_t kv_snapshot_interval = 256;
+  int64_t runtime_max_bytes = 0;  // 0: no limit
+  int32_t runtime_max_overtakes = 8;
+  int32_t runtime_patience_us = 5000;
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;
   int32_t max_queue = 1024;
@@ -81,6 +88,7 @@ struct EngineOptions {
   std::optional<bool> embedder_normalize;  // absent: embeddings are, scores and the like are not
   int32_t embedder_max_num_batched_tokens = 512;
   LogSink log;
+  std::shared_ptr<const Runtime> runtime;  // null: models have threads of their own, and memory as they ask for it
 
   // kInvalidArgument with the key as place: an unknown key (the message lists near ones), a value that cannot be read
   // or lies out of range. Nothing changes then.

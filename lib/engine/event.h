@@ -17,6 +17,7 @@ enum class EventType : int32_t {
   kFinished = 3,  // a sample ended; carries no text or tokens
   kFailed = 4,    // the whole request failed
   kHidden = 5,    // hidden states of the next rows of a sample that were asked for
+  kProgress = 6,  // more of the prompt is computed; before the first tokens, of requests that ask for it
 };
 
 enum class FinishReason : int32_t { kNone = 0, kStop, kLength, kCancelled, kDeadline };
@@ -51,6 +52,13 @@ struct Usage {
   speculation::SpeculationCounts speculation;  // of this sample
 };
 
+// Of a prompt: `computed` tokens of `total` have their values now, the `cached` ones that were found among them.
+struct PromptProgress {
+  int64_t total = 0;
+  int64_t cached = 0;
+  int64_t computed = 0;
+};
+
 // The most likely tokens at one place, most likely first.
 struct TopLogprobs {
   std::vector<int32_t> token_ids;
@@ -69,6 +77,7 @@ struct HiddenStates {
 // all ids drawn, those of a stop string and the end token included (they come with the last such event).
 struct Event {
   EventType type = EventType::kTokens;
+  uint64_t number = 0;  // of all events of a scheduler, in their order
   uint64_t request_id = 0;
   uint32_t index = 0;    // which of the n samples
   bool is_last = false;  // terminal for the request: exactly one event has it
@@ -80,6 +89,7 @@ struct Event {
   Status status;                               // of kFailed
   Usage usage;                                 // of kFinished
   std::shared_ptr<const HiddenStates> hidden;  // of kHidden
+  PromptProgress progress;                     // of kProgress
 };
 
 }  // namespace headrace::engine

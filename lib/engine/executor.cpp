@@ -110,7 +110,16 @@ Result<std::shared_ptr<KvCache>> make_scratch_cache(const EngineModel& model, co
   config.identity = model.executor->kv_identity();
   auto cache = KvCache::create(std::move(config));
   if (!cache.ok()) return cache.status().within("kv.max_tokens");
-  return cache;
+  if (model.memory == nullptr) return cache;
+  // The pool's share of the budget lives as long as anybody holds the cache by what is returned here.
+  struct Held {
+    std::shared_ptr<KvCache> cache;
+    MemoryShare share;
+  };
+  auto held = std::make_shared<Held>(Held{cache.take(), MemoryShare(model.memory, "kv cache")});
+  HEADRACE_RETURN_IF_ERROR(held->share.resize(held->cache->stats().pool_bytes));
+  KvCache* const pointer = held->cache.get();
+  return std::shared_ptr<KvCache>(std::move(held), pointer);
 }
 
 Status check_kv_cache(const EngineModel& model, const KvCache& kv_cache) {

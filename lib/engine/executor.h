@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/memory_budget.h"
 #include "base/status.h"
 #include "engine/engine_options.h"
 #include "kv/kv_cache.h"
@@ -76,6 +77,10 @@ class StepExecutor {
   virtual InputReader* inputs() { return nullptr; }
   // kUnsupported with the reason where the model continues no text.
   virtual Status check_generates() const { return Status(); }
+  // Room for passes of so many rows with logits of so many of them, of the runtime's budget where there is one.
+  virtual Status reserve_workspace(int64_t /*rows*/, int64_t /*logits_rows*/) { return Status(); }
+  // Whether another pass will follow soon after each: models of lower priority then wait for it, for a moment.
+  virtual void expect_more(bool /*more*/) {}
   // The adapter of a PEFT folder for this model, with those that are the model's own; passes wait while it is packed.
   virtual Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder);
   // Measures how this machine computes the model's products best and gives the table (ops/backend_tuner.h). Passes and
@@ -95,6 +100,7 @@ struct EngineModel {
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: the model has none
   Status no_chat_template;                                  // why chat_template is null
   std::vector<int32_t> end_of_generation_ids;               // ascending
+  std::shared_ptr<MemoryBudget> memory;                     // of caches; null: none
   std::shared_ptr<const Adapter> own_adapter;               // of all that names no other (a graft's); null: none
 
   // Sessions whose idle cached values may be given up for a request that needs the room; a session's tokens are the

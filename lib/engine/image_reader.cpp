@@ -24,4 +24,18 @@ Result<std::shared_ptr<const RequestImage>> make_request_image(const ImageReader
   return make_request_image(reader, processed.pixels, processed.height, processed.width);
 }
 
+Status place_request_images(const ImageReader& reader, KvCache& kv_cache,
+                            std::span<const std::shared_ptr<const RequestImage>> images, int64_t first,
+                            std::vector<int32_t>& tokens, std::vector<PlacedImage>& placed) {
+  std::vector<PromptImage> places;
+  for (const auto& image : images) places.push_back({0, image->grid, nullptr});
+  HEADRACE_RETURN_IF_ERROR(place_images(reader.vision().image_token_id, tokens, places));
+  for (size_t i = 0; i < places.size(); ++i) {
+    const int32_t id = kv_cache.content_id(images[i]->content);
+    std::fill(tokens.begin() + places[i].begin, tokens.begin() + places[i].end(), id);
+    placed.push_back({images[i], first + places[i].begin});
+  }
+  return {};
+}
+
 }  // namespace headrace::engine

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "kv/kv_cache.h"
 #include "media/image_processor.h"
 #include "model/prompt_images.h"
 
@@ -43,5 +44,11 @@ Result<std::shared_ptr<const RequestImage>> make_request_image(const ImageReader
                                                                int64_t height, int64_t width);
 // The same from bytes, as the model's files have them processed; the reason where they cannot be.
 Result<std::shared_ptr<const RequestImage>> make_request_image(const ImageReader& reader, const RgbImage& image);
+
+// Gives images of these contents their places in `tokens`, positions [first, ...) of a prompt: each image's token becomes a number
+// for each of its rows, by which the cache tells contents apart. They are added to `placed`. Fails as model/prompt_images.h.
+Status place_request_images(const ImageReader& reader, KvCache& kv_cache,
+                            std::span<const std::shared_ptr<const RequestImage>> images, int64_t first,
+                            std::vector<int32_t>& tokens, std::vector<PlacedImage>& placed);
 
 }  // namespace headrace::engine

@@ -76,6 +76,7 @@ struct LiveRequest {
   ReuseMiss reuse_miss = ReuseMiss::kNotScheduled;
   std::vector<SampledToken> prompt_scores;  // of prompt[max(first_own, 1)...], as far as computed
   bool prompt_sent = false;
+  int64_t progress_sent = 0;  // tokens of the prompt that were said to be computed
 
   std::vector<PlacedImage> placed_images;      // of a session first
   std::vector<PromptImage> images;             // the same; rows null until they are needed

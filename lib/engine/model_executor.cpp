@@ -1,16 +1,19 @@
 #include "engine/model_executor.h"
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "base/byte_source.h"
 #include "base/cpu_features.h"
-#include "base/processor_list.h"
+#include "base/memory_budget.h"
+#include "base/turn_queue.h"
 #include "cpu/cpu_backend.h"
 #include "engine/image_reader.h"
 #include "engine/input_reader.h"
+#include "engine/runtime.h"
 #include "model/forward.h"
 #include "model/input_encoder.h"
 #include "model/rope_length.h"
@@ -21,15 +24,20 @@
 namespace headrace::engine {
 namespace {
 
+constexpr const char* kWeightsPlace = "weights";  // of what the runtime's budget refuses
 constexpr uint64_t kMostTuningBytes = uint64_t{4} << 20;
 
 class ModelExecutor : public StepExecutor, public ImageReader, public InputReader {
  public:
   ModelExecutor(std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend,
-                std::optional<AdapterParts> own_adapter)
+                std::optional<AdapterParts> own_adapter, std::shared_ptr<TurnQueue> turns, int32_t priority,
+                MemoryShare memory)
       : model_(std::move(model)),
         backend_(std::move(backend)),
         own_adapter_(std::move(own_adapter)),
+        turn_(std::move(turns), priority),
+        memory_(std::move(memory)),
+        weight_bytes_(memory_.bytes()),
         forward_(model_->spec(), model_->weights(), *backend_) {
     if (model_->vision() != nullptr) image_encoder_.emplace(*model_->vision(), model_->vision_weights(), *backend_);
     if (model_->encoder() != nullptr) {
@@ -71,7 +79,7 @@ class ModelExecutor : public StepExecutor, public ImageReader, public InputReade
   }
 
   Status run_head(const float* rows, int64_t num_rows, float* out) override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(turn_);
     return forward_.run_head(rows, num_rows, out);
   }
 
@@ -80,7 +88,7 @@ class ModelExecutor : public StepExecutor, public ImageReader, public InputReade
   const ModelSpec& decoder() const override { return model_->spec(); }
   const Result<ImageProcessorSpec>& processor() const override { return model_->image_processor(); }
   Status encode(const RequestImage& image, std::vector<float>& rows) override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(turn_);
     return image_encoder_->encode(image.pixels, image.grid, rows);
   }
 
@@ -89,7 +97,7 @@ class ModelExecutor : public StepExecutor, public ImageReader, public InputReade
   int32_t decoder_vocab_size() const override { return vocab_size(); }
   const Result<LogMelSpec>& audio_processor() const override { return model_->audio_processor(); }
   Result<EncoderMemory> read_input(const EncoderInput& input, KvDType dtype, int32_t block_size) override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(turn_);
     std::vector<float> rows;
     HEADRACE_RETURN_IF_ERROR(input_encoder_->encode(input, rows));
     return input_encoder_->remember(rows, dtype, block_size);
@@ -107,7 +115,7 @@ class ModelExecutor : public StepExecutor, public ImageReader, public InputReade
     if (input_encoder_) return unsupported("adapter", "of a model with an encoder in front of its decoder");
     HEADRACE_ASSIGN_OR_RETURN(AdapterParts parts, AdapterParts::read(*model_, folder));
     if (own_adapter_) parts = AdapterParts::sum(*own_adapter_, parts);
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(turn_);
     return Adapter::pack(model_, std::move(parts), *backend_);
   }
 
@@ -116,7 +124,7 @@ class ModelExecutor : public StepExecutor, public ImageReader, public InputReade
     if (!tuner.ok()) return tuner.status();
     for (bool working = true; working;) {
       {
-        const std::lock_guard lock(mutex_);
+        const std::lock_guard lock(turn_);
         HEADRACE_ASSIGN_OR_RETURN(working, (*tuner)->step());
       }
       if (progress && !progress(working ? (*tuner)->fraction() : 1.0)) return cancelled("", "tuning was cancelled");
@@ -124,15 +132,31 @@ class ModelExecutor : public StepExecutor, public ImageReader, public InputReade
     return (*tuner)->table();
   }
 
+  Status reserve_workspace(int64_t rows, int64_t logits_rows) override {
+    const std::lock_guard lock(memory_mutex_);
+    rows = std::max(rows, workspace_rows_);
+    logits_rows = std::max(logits_rows, logits_rows_);
+    if (rows == workspace_rows_ && logits_rows == logits_rows_) return Status();
+    const auto logits = static_cast<uint64_t>(logits_rows) * static_cast<uint64_t>(vocab_size()) * sizeof(float);
+    HEADRACE_RETURN_IF_ERROR(
+        memory_.resize(weight_bytes_ + ForwardPass::workspace_bytes(model_->spec(), rows) + logits));
+    workspace_rows_ = rows;
+    logits_rows_ = logits_rows;
+    return Status();
+  }
+  void expect_more(bool more) override { turn_.expect_more(more); }
+
   void logit_stats(const LogitStatsParams& params) override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(turn_);
     backend_->logit_stats(params);
   }
 
  private:
   Status run_forward(const Batch& batch, KvCache& kv_cache, float* logits, float* hidden) {
-    // Sessions, schedulers and embedders of one model take turns: a backend runs one op at a time.
-    const std::lock_guard lock(mutex_);
+    HEADRACE_RETURN_IF_ERROR(reserve_workspace(batch.num_tokens(), 0));
+    // Sessions, schedulers and embedders of one model take turns, and so do models of one runtime: threads run one op at a
+    // time.
+    const std::lock_guard lock(turn_);
     ProfiledCall call{ProfiledOp::kForward};
     call.rows = batch.num_tokens();
     call.sequences = batch.num_seqs();
@@ -143,7 +167,11 @@ class ModelExecutor : public StepExecutor, public ImageReader, public InputReade
   const std::shared_ptr<const Model> model_;
   const std::shared_ptr<Backend> backend_;
   const std::optional<AdapterParts> own_adapter_;
-  std::mutex mutex_;
+  Turn turn_;
+  std::mutex memory_mutex_;
+  MemoryShare memory_;
+  const uint64_t weight_bytes_;
+  int64_t workspace_rows_ = 0, logits_rows_ = 0;
   ForwardPass forward_;
   std::optional<VisionEncoder> image_encoder_;
   std::optional<InputEncoder> input_encoder_;
@@ -172,12 +200,14 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
   if (!isa.ok()) return Status(isa.status().code(), isa.status().message(), "engine.isa");
   CpuBackendOptions cpu;
   cpu.isa = *isa;
-  if (const Status status = check_processors(options.affinity); !status.ok()) {
-    return Status(status.code(), status.message(), "engine.affinity");
+  if (options.runtime != nullptr) {
+    HEADRACE_RETURN_IF_ERROR(check_runtime_threads(options));
+    cpu.shared_threads = options.runtime->threads;
+    cpu.pack_turn = std::make_shared<Turn>(options.runtime->turns, options.priority);
+  } else {
+    HEADRACE_ASSIGN_OR_RETURN(cpu.num_threads, thread_count(options));
+    cpu.processors = options.affinity;
   }
-  cpu.processors = options.affinity;
-  const int by_default = cpu.processors.empty() ? usable_processors() : static_cast<int>(cpu.processors.size());
-  cpu.num_threads = options.threads > 0 ? options.threads : by_default;
   HEADRACE_ASSIGN_OR_RETURN(cpu.tuning, tuning_of(options, tuning_target(isa_name(*isa))));
   auto backend = make_cpu_backend(cpu);
   if (!backend.ok() || options.profile == ProfileMode::kOff) return backend;
@@ -194,18 +224,35 @@ ModelLoadOptions load_options(const EngineOptions& options, LoadProgress progres
   return load;
 }
 
+Result<std::shared_ptr<const Model>> load_model(ModelSource source, const EngineOptions& options, LoadProgress progress,
+                                                Backend& backend) {
+  source.use_mmap = options.use_mmap;
+  const ModelLoadOptions load = load_options(options, std::move(progress));
+  HEADRACE_ASSIGN_OR_RETURN(ModelHeader header, ModelHeader::read(source));
+  if (options.runtime != nullptr) {
+    MemoryShare expected(options.runtime->memory, kWeightsPlace);
+    HEADRACE_RETURN_IF_ERROR(expected.resize(header.weight_bytes(load.pack)));
+  }
+  return Model::load(std::move(header), load, backend);
+}
+
 Result<std::shared_ptr<const EngineModel>> load_engine_model(ModelSource source, const EngineOptions& options,
                                                              LoadProgress progress) {
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<Backend> backend, make_backend(options));
-  source.use_mmap = options.use_mmap;
-  HEADRACE_ASSIGN_OR_RETURN(auto model, Model::load(source, load_options(options, std::move(progress)), *backend));
+  HEADRACE_ASSIGN_OR_RETURN(auto model, load_model(std::move(source), options, std::move(progress), *backend));
   return make_engine_model(std::move(model), std::move(backend), options);
 }
 
 Result<std::shared_ptr<const EngineModel>> make_engine_model(std::shared_ptr<const Model> model,
                                                              std::shared_ptr<Backend> backend,
                                                              const EngineOptions& options) {
+  const std::shared_ptr<TurnQueue> turns =
+      options.runtime != nullptr ? options.runtime->turns : std::make_shared<TurnQueue>();
+  MemoryShare memory(options.runtime != nullptr ? options.runtime->memory : nullptr, kWeightsPlace);
+  HEADRACE_RETURN_IF_ERROR(memory.resize(model->weight_bytes()));
   if (options.self_check) {
+    Turn turn(turns, options.priority);
+    const std::lock_guard lock(turn);
     const auto checked = self_check(*model, load_options(options).pack, options.kv_dtype, *backend);
     if (!checked.ok()) return checked.status().within("model.self_check");
   }
@@ -227,7 +274,9 @@ Result<std::shared_ptr<const EngineModel>> make_engine_model(std::shared_ptr<con
   }
   engine->end_of_generation_ids = model->end_of_generation_ids();
   engine->model = model;
-  engine->executor = std::make_shared<ModelExecutor>(std::move(model), std::move(backend), std::move(own_adapter));
+  if (options.runtime != nullptr) engine->memory = options.runtime->memory;
+  engine->executor = std::make_shared<ModelExecutor>(std::move(model), std::move(backend), std::move(own_adapter),
+                                                     turns, options.priority, std::move(memory));
   return std::shared_ptr<const EngineModel>(std::move(engine));
 }
 

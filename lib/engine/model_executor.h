@@ -18,6 +18,11 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options);
 // How a model is loaded, as EngineOptions say.
 ModelLoadOptions load_options(const EngineOptions& options, LoadProgress progress = {});
 
+// Loads a model onto a backend that make_backend gave for these options. Errors are Model::load's; kResourceExhausted before
+// weights are read that would not fit the runtime's budget.
+Result<std::shared_ptr<const Model>> load_model(ModelSource source, const EngineOptions& options, LoadProgress progress,
+                                                Backend& backend);
+
 // Loads a model onto a backend of its own. Errors are Model::load's and make_backend's.
 Result<std::shared_ptr<const EngineModel>> load_engine_model(ModelSource source, const EngineOptions& options,
                                                              LoadProgress progress = {});

@@ -34,7 +34,7 @@ Status RequestParams::validate(int32_t vocab_size) const {
   HEADRACE_RETURN_IF_ERROR(checked.validate(vocab_size));
   if (n < 1 || n > kMaxSamples) return invalid_argument("n", "{} is not in [1, {}]", n, kMaxSamples);
   if (n != 1 && session) return invalid_argument("n", "{} samples cannot share one session", n);
-  if (!cache_salt.empty() && session) return invalid_argument("cache_salt", "a session's values are its own already");
+  if (!cache_salt.empty() && session) return invalid_argument("cache_salt", "a request on a session has the session's");
   if (adapter && session) return invalid_argument("adapter", "a request on a session has the session's");
   for (size_t i = 0; i < stop_strings.size(); ++i) {
     const std::string place = fmt::format("stop_strings[{}]", i);

@@ -48,11 +48,12 @@ struct RequestParams {
   int64_t min_tokens = 0;  // no end or stop token is drawn, and no stop string ends the text, before so many
   int64_t max_tokens = 0;  // 0: until the model ends or the context is full
   bool ignore_eos = false;
-  bool skip_special = true;  // leave control tokens out of the text
-  int64_t deadline_ms = 0;   // after submit; 0: none
-  int32_t priority = 0;      // higher runs first
-  std::string tenant;        // on whose behalf; "" is one like others
-  std::string cache_salt;
+  bool skip_special = true;       // leave control tokens out of the text
+  int64_t deadline_ms = 0;        // after submit; 0: none
+  int32_t priority = 0;           // higher runs first
+  std::string tenant;             // on whose behalf; "" is one like others
+  std::string cache_salt;         // of what is found in and left to the prefix index
+  bool reports_progress = false;  // of the prompt, by events
   // Who guesses at its tokens ahead: "off", "auto", or names with commas between; "": what scheduler.drafter says.
   std::string drafter;
   TokenMaskSource token_mask;              // which tokens may come; null: all

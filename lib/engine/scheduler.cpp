@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <list>
 #include <map>
 #include <mutex>
 #include <new>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "engine/event_queue.h"
 #include "engine/live_request.h"
 #include "engine/session.h"
 #include "engine/step_loop.h"
@@ -174,7 +174,7 @@ class Scheduler::Impl {
   int64_t num_unscheduled_ = 0;  // accepted by the loop and not scheduled yet, as of its last step
   std::vector<std::shared_ptr<LiveRequest>> inbox_;
   std::unordered_map<uint64_t, std::shared_ptr<LiveRequest>> live_;
-  std::list<std::shared_ptr<const Event>> events_;
+  EventQueue events_;
   Tenants tenants_;
   bool limits_changed_ = false;
   uint64_t submitted_ = 0, refused_ = 0;  // requests
@@ -214,17 +214,10 @@ Status Scheduler::Impl::place(const RequestParams& params, Session::Lease& lease
   if (params.images.empty()) return {};
   ImageReader* const reader = model_->executor->images();
   if (reader == nullptr) return unsupported("images", "the model reads none");
-  if (lease.of_messages)
-    return unsupported("images", "of a conversation of messages, whose template would not know them");
-  std::vector<PromptImage> images;
-  for (const auto& image : params.images) images.push_back({0, image->grid, nullptr});
+  if (lease.of_messages) return unsupported("images", "of a conversation of messages are those of its messages");
   std::vector<int32_t> own(lease.prompt.begin() + lease.first_own, lease.prompt.end());
-  HEADRACE_RETURN_IF_ERROR(place_images(reader->vision().image_token_id, own, images));
-  for (size_t i = 0; i < images.size(); ++i) {
-    const int32_t id = kv_cache_->content_id(params.images[i]->content);
-    std::fill(own.begin() + images[i].begin, own.begin() + images[i].end(), id);
-    lease.images.push_back({params.images[i], lease.first_own + images[i].begin});
-  }
+  HEADRACE_RETURN_IF_ERROR(
+      place_request_images(*reader, *kv_cache_, params.images, lease.first_own, own, lease.images));
   lease.prompt.resize(static_cast<size_t>(lease.first_own));
   lease.prompt.insert(lease.prompt.end(), own.begin(), own.end());
   return {};
@@ -364,6 +357,7 @@ Result<uint64_t> Scheduler::Impl::submit_checked(RequestParams params) {
     }
     HEADRACE_ASSIGN_OR_RETURN(lease, session->acquire(params.prompt));
     params.adapter = lease.adapter;
+    params.cache_salt = lease.cache_salt;
   } else {
     lease.prompt = std::move(params.prompt);
     if (!params.adapter) params.adapter = model_->own_adapter;
@@ -389,11 +383,13 @@ Result<uint64_t> Scheduler::Impl::submit_checked(RequestParams params) {
       if (status.ok()) status = tenant.ok() ? check_queue(**tenant) : tenant.status();
       if (status.ok()) {
         request->tenant = *tenant;
-        const auto entry = live_.emplace(id, request).first;
         try {
+          events_.open(id);
+          live_.emplace(id, request);
           inbox_.push_back(request);
         } catch (const std::bad_alloc&) {
-          live_.erase(entry);
+          events_.close(id);
+          live_.erase(id);
           throw;
         }
         ++request->tenant->num_live;
@@ -431,6 +427,7 @@ bool Scheduler::Impl::begin_step(Status& status) {
     return false;
   }
   stepping_ = true;
+  if (!live_.empty()) model_->executor->expect_more(true);
   if (arrived_.empty()) {
     arrived_.swap(inbox_);
     num_unscheduled_ += static_cast<int64_t>(arrived_.size());
@@ -459,7 +456,7 @@ void Scheduler::Impl::publish() {
     --found->second->tenant->num_live;
     live_.erase(found);
   }
-  events_.splice(events_.end(), loop_.events());
+  events_.add(loop_.events());
   metrics_ = loop_.metrics();
   // Of the same sizes always: copying allocates nothing.
   speculation_ = loop_.speculator().totals();
@@ -468,8 +465,6 @@ void Scheduler::Impl::publish() {
     if (!std::exchange(tenant->changed, false)) continue;
     tenant->num_queued -= std::exchange(tenant->newly_scheduled, 0);
     tenant->published = tenant->metrics;
-    tenant->published.num_waiting = tenant->num_waiting;
-    tenant->published.num_running = tenant->num_running;
   }
   num_unscheduled_ = loop_.num_unscheduled() + static_cast<int64_t>(arrived_.size());
 }
@@ -481,12 +476,14 @@ bool Scheduler::Impl::end_step() {
     const std::lock_guard lock(mutex_);
     if (!closed_) {
       stepping_ = false;
+      model_->executor->expect_more(!live_.empty() && !loop_.held_back());
       return !live_.empty();
     }
     // Destroyed meanwhile: stepping_ stays true, so nothing else touches the loop again.
     queued.swap(inbox_);
     live_.clear();
   }
+  model_->executor->expect_more(false);
   loop_.tear_down();
   for (auto* list : {&queued, &arrived_}) {
     for (const auto& request : *list) StepLoop::abandon(*request);
@@ -524,12 +521,8 @@ Result<bool> Scheduler::Impl::step() {
 
 std::shared_ptr<const Event> Scheduler::Impl::next_event(std::optional<uint64_t> request_id) {
   const std::lock_guard lock(mutex_);
-  const auto next = !request_id ? events_.begin()
-                                : std::find_if(events_.begin(), events_.end(),
-                                               [&](const auto& event) { return event->request_id == *request_id; });
-  if (next == events_.end()) return nullptr;
-  auto event = std::move(*next);
-  events_.erase(next);
+  auto event = request_id ? events_.take_of(*request_id) : events_.take();
+  if (event == nullptr) return nullptr;
   if (const auto found = live_.find(event->request_id); found != live_.end()) --found->second->num_unread;
   return event;
 }
@@ -600,6 +593,8 @@ Result<std::shared_ptr<Scheduler>> Scheduler::create(std::shared_ptr<const Engin
   } else {
     HEADRACE_ASSIGN_OR_RETURN(kv_cache, make_kv_cache(*model, options));
   }
+  const schedule::StepLimits limits = step_limits(*model, options);
+  HEADRACE_RETURN_IF_ERROR(model->executor->reserve_workspace(limits.max_num_batched_tokens, limits.max_num_seqs));
   auto impl = std::make_unique<Impl>(std::move(model), std::move(kv_cache), options, std::move(drafters));
   HEADRACE_RETURN_IF_ERROR(impl->check_drafter(options.drafter));
   return std::shared_ptr<Scheduler>(new Scheduler(std::move(impl)));

@@ -38,7 +38,7 @@ Session::Session(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCac
       prefill_chunk_(std::max(prefill_chunk, 1)),
       created_unix_seconds_(now_unix_seconds()),
       adapter_(model_->own_adapter),
-      kv_(kv_cache_->new_sequence(adapted_salt(adapter_.get(), {}))) {}
+      kv_(kv_cache_->new_sequence(own_salt())) {}
 
 Result<std::shared_ptr<Session>> Session::make(std::shared_ptr<const EngineModel> model,
                                                std::shared_ptr<KvCache> kv_cache, const EngineOptions& options) {
@@ -107,22 +107,52 @@ Status Session::append_text(std::string_view text, text::EncodeOptions encode_op
   return append_checked(tokens);
 }
 
-Status Session::append_message(std::string_view role, std::string_view content) {
+Status Session::check_message(std::string_view role) const {
   if (!model_->tokenizer) return not_found("tokenizer", "the model has none");
   if (!model_->chat_template) {
     if (!model_->no_chat_template.ok()) return model_->no_chat_template;
     return not_found("chat_template", "the model has none");
   }
   if (role.empty()) return invalid_argument("role", "is empty");
-  HEADRACE_RETURN_IF_ERROR(check_utf8(role, "role"));
+  return check_utf8(role, "role");
+}
+
+Status Session::append_message(std::string_view role, std::string_view content) {
+  HEADRACE_RETURN_IF_ERROR(check_message(role));
   HEADRACE_RETURN_IF_ERROR(check_utf8(content, "content"));
   const std::lock_guard lock(mutex_);
+  return add_message({std::string(role), std::string(content)});
+}
+
+Status Session::append_parts(std::string_view role, std::string_view parts,
+                             std::vector<std::shared_ptr<const RequestImage>> images) {
+  HEADRACE_RETURN_IF_ERROR(check_message(role));
+  HEADRACE_ASSIGN_OR_RETURN(const auto json, parse_ordered_json(parts, "parts"));
+  if (!json.is_array()) return malformed("parts", "are no JSON array");
+  size_t num_images = 0;
+  for (const auto& part : json) {
+    if (!part.is_object()) return malformed("parts", "hold what is no object");
+    const auto type = part.find("type");
+    num_images += type != part.end() && *type == "image";
+  }
+  if (num_images != images.size()) {
+    return invalid_argument("images", "there are {} for {} parts of the type \"image\"", images.size(), num_images);
+  }
+  const std::lock_guard lock(mutex_);
+  message_images_.reserve(message_images_.size() + images.size());
+  HEADRACE_RETURN_IF_ERROR(add_message({std::string(role), std::string(parts), true}));
+  for (auto& image : images) message_images_.push_back(std::move(image));
+  return Status();
+}
+
+// With the lock held.
+Status Session::add_message(Message message) {
   HEADRACE_RETURN_IF_ERROR(check_idle());
   if (messages_.empty() && !tokens_.empty()) {
     return failed_precondition("session", "has {} tokens that no message made; rewind to 0 to start a conversation",
                                tokens_.size());
   }
-  messages_.push_back({std::string(role), std::string(content)});
+  messages_.push_back(std::move(message));
   touch();
   return Status();
 }
@@ -153,7 +183,12 @@ Result<std::vector<int32_t>> Session::render() const {
     // Not from a list in braces: its destructor wants memory too.
     messages.emplace_back(nlohmann::ordered_json::object());
     messages.back()["role"] = message.role;
-    messages.back()["content"] = message.content;
+    if (message.has_parts) {
+      HEADRACE_ASSIGN_OR_RETURN(auto parts, parse_ordered_json(message.content, "parts"));
+      messages.back()["content"].swap(static_cast<nlohmann::ordered_json&>(parts));
+    } else {
+      messages.back()["content"] = message.content;
+    }
   }
   text::RenderOptions options;
   options.now_unix_seconds = created_unix_seconds_;
@@ -192,7 +227,7 @@ Status Session::compute(const std::vector<int32_t>& tokens, int64_t num_logits, 
   const auto vocab_size = static_cast<int64_t>(model_->executor->vocab_size());
   const int64_t rotation = model_->executor->rope_length(size);
   if (kv_.rope_length() != rotation) {
-    KvSequence empty = kv_cache_->new_sequence(adapted_salt(adapter_.get(), {}), rotation);
+    KvSequence empty = kv_cache_->new_sequence(own_salt(), rotation);
     kv_ = std::move(empty);
   }
   // Values of rows whose logits are wanted must be computed, not found.
@@ -247,8 +282,10 @@ Result<std::shared_ptr<Session>> Session::fork() const {
     copy->tokens_ = tokens_;
     copy->images_ = images_;
     copy->messages_ = messages_;
+    copy->message_images_ = message_images_;
     copy->created_unix_seconds_ = created_unix_seconds_;
     copy->adapter_ = adapter_;
+    copy->cache_salt_ = cache_salt_;
     copy->kv_ = kv_cache_->fork(kv_);
     copy->touch();
   }
@@ -270,6 +307,7 @@ Status Session::rewind(int64_t num_tokens) {
   std::erase_if(images_, [&](const PlacedImage& image) { return image.begin >= num_tokens; });
   tokens_.resize(static_cast<size_t>(num_tokens));
   messages_.clear();
+  message_images_.clear();
   if (kv_.num_tokens() > num_tokens) kv_cache_->rewind(kv_, num_tokens);
   touch();
   return Status();
@@ -280,22 +318,36 @@ Status Session::set_adapter(std::shared_ptr<const Adapter> adapter) {
   HEADRACE_RETURN_IF_ERROR(check_idle());
   if (adapter && adapter->model() != model_->model) return failed_precondition("adapter", "is of another model");
   if (!adapter) adapter = model_->own_adapter;
-  const std::string before = adapted_salt(adapter_.get(), {}), after = adapted_salt(adapter.get(), {});
-  if (before != after) {
-    KvSequence empty = kv_cache_->new_sequence(after);
-    kv_cache_->release(kv_);
-    kv_ = std::move(empty);
-  }
+  forget_values_unless(adapted_salt(adapter.get(), cache_salt_));
   adapter_ = std::move(adapter);
   touch();
   return Status();
+}
+
+Status Session::set_cache_salt(std::string salt) {
+  const std::lock_guard lock(mutex_);
+  HEADRACE_RETURN_IF_ERROR(check_idle());
+  forget_values_unless(adapted_salt(adapter_.get(), salt));
+  cache_salt_ = std::move(salt);
+  touch();
+  return Status();
+}
+
+std::string Session::own_salt() const { return adapted_salt(adapter_.get(), cache_salt_); }
+
+void Session::forget_values_unless(const std::string& salt) {
+  if (salt == own_salt()) return;
+  KvSequence empty = kv_cache_->new_sequence(salt);
+  kv_cache_->release(kv_);
+  kv_ = std::move(empty);
 }
 
 Status Session::save(const std::string& path) const {
   const std::lock_guard lock(mutex_);
   HEADRACE_RETURN_IF_ERROR(check_idle());
   if (adapter_ != model_->own_adapter) return unsupported("adapter", "sessions with an adapter are not saved");
-  if (!images_.empty()) return unsupported("images", "sessions with images are not saved");
+  const bool has_parts = std::any_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.has_parts; });
+  if (!images_.empty() || has_parts) return unsupported("images", "sessions with images are not saved");
   SessionRecord record;
   record.identity = model_->executor->kv_identity();
   record.created_unix_seconds = created_unix_seconds_;
@@ -337,8 +389,7 @@ Result<std::shared_ptr<Session>> Session::restore(std::shared_ptr<const EngineMo
   }
   if (opened.values) {
     for (;;) {
-      auto restored =
-          session->kv_cache_->restore(*opened.values, adapted_salt(session->adapter_.get(), {}), record.rope_length);
+      auto restored = session->kv_cache_->restore(*opened.values, session->own_salt(), record.rope_length);
       if (restored.ok()) {
         const auto cached = std::span<const int32_t>(record.tokens).first(static_cast<size_t>(record.num_cached));
         if (!std::equal(cached.begin(), cached.end(), restored->token_ids.begin(), restored->token_ids.end())) {
@@ -375,14 +426,19 @@ Result<Session::Lease> Session::acquire(std::span<const int32_t> request_prompt)
       return invalid_argument("prompt", "the session's messages are the prompt; append a message instead");
     }
     HEADRACE_ASSIGN_OR_RETURN(lease.prompt, render());
+    if (!message_images_.empty()) {
+      HEADRACE_RETURN_IF_ERROR(place_request_images(*model_->executor->images(), *kv_cache_, message_images_, 0,
+                                                    lease.prompt, lease.images));
+    }
   }
   // Drawing needs the logits of the last prompt token, so its values are always computed.
   const int64_t useful =
       std::min(common_prefix(tokens_, lease.prompt, kv_.num_tokens()), static_cast<int64_t>(lease.prompt.size()) - 1);
   // Memory first: give_back has no way to fail.
   messages_.reserve(messages_.size() + 1);
-  KvSequence empty = kv_cache_->new_sequence(adapted_salt(adapter_.get(), {}));
+  KvSequence empty = kv_cache_->new_sequence(own_salt());
   lease.adapter = adapter_;
+  lease.cache_salt = cache_salt_;
   lease.kv = std::move(kv_);
   kv_ = std::move(empty);
   kv_cache_->rewind(lease.kv, std::max<int64_t>(useful, 0));

@@ -25,7 +25,8 @@ class Session : public std::enable_shared_from_this<Session> {
  public:
   struct Message {
     std::string role;
-    std::string content;
+    std::string content;     // a text, or a JSON array of parts
+    bool has_parts = false;  // the latter
   };
 
   // kv_cache null: one of its own, made with the options.
@@ -45,6 +46,10 @@ class Session : public std::enable_shared_from_this<Session> {
   Status append_text(std::string_view text, text::EncodeOptions encode_options);
   // Rendered with the model's template when a request runs. kNotFound where the model has no template.
   Status append_message(std::string_view role, std::string_view content);
+  // The same of a content as templates read it, a JSON array of objects: those with "type": "image" are the images, in order.
+  // kMalformed ("parts") for other JSON; kInvalidArgument ("images") for more or fewer of them.
+  Status append_parts(std::string_view role, std::string_view parts,
+                      std::vector<std::shared_ptr<const RequestImage>> images);
 
   // Tokens computed or appended, of an image its token for each of its rows; of a session of messages, those of the last
   // request.
@@ -61,6 +66,9 @@ class Session : public std::enable_shared_from_this<Session> {
   Status rewind(int64_t num_tokens);
   // The adapter of all that the session computes from here on; null: none. Values of another are forgotten, tokens stay.
   Status set_adapter(std::shared_ptr<const Adapter> adapter);
+  // What the session's values are found under in the prefix index, as a request's are. Values of another are forgotten, tokens
+  // stay. No part of what is saved.
+  Status set_cache_salt(std::string salt);
   // kUnsupported with an adapter or images: a file does not hold them. Writes beside `path` and renames, so that a failure leaves what was there.
   Status save(const std::string& path) const;
 
@@ -74,6 +82,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<PlacedImage> images;  // of the session
     KvSequence kv;                    // cached values of a prefix of `prompt`, at most all but its last token
     std::shared_ptr<const Adapter> adapter;
+    std::string cache_salt;
   };
   // Makes the session busy.
   Result<Lease> acquire(std::span<const int32_t> request_prompt);
@@ -95,6 +104,10 @@ class Session : public std::enable_shared_from_this<Session> {
   static Result<std::shared_ptr<Session>> make(std::shared_ptr<const EngineModel> model,
                                                std::shared_ptr<KvCache> kv_cache, const EngineOptions& options);
   Status check_idle() const;
+  Status check_message(std::string_view role) const;
+  Status add_message(Message message);
+  std::string own_salt() const;
+  void forget_values_unless(const std::string& salt);
   // Whether `count` more tokens fit the context.
   Status check_room(int64_t count) const;
   Status append_checked(std::span<const int32_t> tokens);
@@ -117,8 +130,10 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<int32_t> tokens_;      // positions of an image hold a number below 0 (KvCache::content_id)
   std::vector<PlacedImage> images_;  // of tokens_, in order
   std::vector<Message> messages_;
+  std::vector<std::shared_ptr<const RequestImage>> message_images_;  // in the order of their parts
   int64_t created_unix_seconds_ = 0;  // the templates' clock: one conversation renders the same way each time
   std::shared_ptr<const Adapter> adapter_;
+  std::string cache_salt_;
   KvSequence kv_;  // values of a prefix of tokens_
 };
 

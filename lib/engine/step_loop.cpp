@@ -279,6 +279,7 @@ void StepLoop::commit(const Entry& entry) {
   if (Status status = score_prompt(entry); !status.ok()) return fail(request, std::move(status));
   emit_hidden(entry, end);
   observe(entry, end);
+  emit_progress(request, std::min(end, sequence.prompt_size));
   if (end < sequence.size()) return;
   // Of a computed prompt the rows are in the cache; after a preemption they are encoded again.
   for (size_t i = 0; i < request.images.size(); ++i) {
@@ -444,6 +445,7 @@ void StepLoop::count_token(Sample& sample, bool first) {
 // ---- events and endings ----
 
 void StepLoop::emit(Event event, const LiveRequest& request, uint32_t index) {
+  event.number = num_events_++;
   event.request_id = request.id;
   event.index = index;
   events_.push_back(std::make_shared<const Event>(std::move(event)));
@@ -470,6 +472,16 @@ void StepLoop::emit_prompt(LiveRequest& request) {
     if (with_top) event.top_logprobs.push_back(top_logprobs_of(score));
   }
   request.prompt_scores = {};
+  emit(std::move(event), request, 0);
+}
+
+// What is computed again after a preemption is no progress.
+void StepLoop::emit_progress(LiveRequest& request, int64_t computed) {
+  if (!request.params.reports_progress || request.prompt_sent || computed <= request.progress_sent) return;
+  request.progress_sent = computed;
+  Event event;
+  event.type = EventType::kProgress;
+  event.progress = {static_cast<int64_t>(request.prompt.size()), request.cached_tokens, computed};
   emit(std::move(event), request, 0);
 }
 
@@ -517,6 +529,7 @@ void StepLoop::finish(LiveRequest& request, uint32_t index, FinishReason reason)
     usage.speculation = sample->speculation.counts;
   }
   end->finish_reason = reason;
+  end->number = num_events_++;
   // Memory first: once the books say that the sample ended, its event is there.
   events_.push_back(std::move(end));
   if (sample != nullptr) {
@@ -592,7 +605,7 @@ void StepLoop::abandon(LiveRequest& request) {
 bool StepLoop::held_back() const {
   if (!running_.empty() || queue_.empty()) return false;
   return std::none_of(fair_.active().begin(), fair_.active().end(), [&](const auto& tenant) {
-    return tenant->num_waiting > 0 && schedule::FairShare::allowed(*tenant);
+    return tenant->metrics.num_waiting > 0 && schedule::FairShare::allowed(*tenant);
   });
 }
 

@@ -141,6 +141,7 @@ class StepLoop {
   void emit(Event event, const LiveRequest& request, uint32_t index);
   void emit_text(Sample& sample);
   void emit_prompt(LiveRequest& request);
+  void emit_progress(LiveRequest& request, int64_t computed);
   void finish(LiveRequest& request, uint32_t index, FinishReason reason);
   void finish_open(LiveRequest& request, FinishReason reason);
   void fail(LiveRequest& request, Status status);
@@ -180,6 +181,7 @@ class StepLoop {
   std::vector<LogitStats> logit_stats_;  // of the rows of logits_
   std::vector<float> row_;
   std::list<std::shared_ptr<const Event>> events_;
+  uint64_t num_events_ = 0;                          // made so far
   std::vector<std::shared_ptr<LiveRequest>> ended_;  // in this step; references to them are still around
   int64_t num_unscheduled_ = 0;
   schedule::SchedulerMetrics metrics_;

@@ -140,7 +140,7 @@ bool StepLoop::may_begin(const Tenant& tenant) const {
 
 // Whether the tenant may run that many sequences more; one request that alone is more than its limit may run alone.
 bool StepLoop::within_limit(const Tenant& tenant, int64_t more) const {
-  if (tenant.limits.max_num_seqs == 0 || tenant.num_running == 0) return true;
+  if (tenant.limits.max_num_seqs == 0 || tenant.metrics.num_running == 0) return true;
   for (const Sample* sample : running_) more += sample->sequence.tenant == &tenant ? sample->sequence.slots : 0;
   return more <= tenant.limits.max_num_seqs;
 }
@@ -225,10 +225,10 @@ void StepLoop::make_way() {
     if (may_begin(*tenant) && (starved == nullptr || fair_.before(*tenant, *starved))) starved = tenant.get();
   }
   const int64_t share = starved == nullptr ? 0 : fair_.share(*starved, limits_.max_num_seqs);
-  if (starved == nullptr || starved->num_running >= share) return;  // before prompts are looked at
+  if (starved == nullptr || starved->metrics.num_running >= share) return;  // before prompts are looked at
   const Sample* const head = candidate(*starved);
   if (head == nullptr) return;
-  if (starved->num_running + head->sequence.slots > share) return;
+  if (starved->metrics.num_running + head->sequence.slots > share) return;
   const int64_t blocks = head->sequence.size() / kv_cache_->block_size() + 1 + static_cast<int64_t>(running_.size());
   const auto fits = [&] {
     return running_slots() + head->sequence.slots <= limits_.max_num_seqs &&
@@ -247,13 +247,13 @@ void StepLoop::make_way() {
 void StepLoop::enqueue(Sample& sample) {
   fair_.activate(sample.request.tenant);
   if (!queue_.push(&sample.sequence)) return;
-  ++sample.request.tenant->num_waiting;
+  ++sample.request.tenant->metrics.num_waiting;
   sample.request.tenant->changed = true;
 }
 
 void StepLoop::dequeue(Sample& sample) {
   if (!queue_.remove(&sample.sequence)) return;
-  --sample.request.tenant->num_waiting;
+  --sample.request.tenant->metrics.num_waiting;
   sample.request.tenant->changed = true;
 }
 
@@ -261,13 +261,13 @@ void StepLoop::dequeue(Sample& sample) {
 void StepLoop::start_running(Sample& sample) {
   running_.push_back(&sample);
   sample.sequence.state = SequenceState::kRunning;
-  ++sample.request.tenant->num_running;
+  ++sample.request.tenant->metrics.num_running;
   sample.request.tenant->changed = true;
 }
 
 void StepLoop::stop_running(Sample& sample) {
   if (std::erase(running_, &sample) == 0) return;
-  --sample.request.tenant->num_running;
+  --sample.request.tenant->metrics.num_running;
   sample.request.tenant->changed = true;
 }
 

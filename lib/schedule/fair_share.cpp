@@ -37,7 +37,7 @@ void FairShare::refresh(int64_t now_ns) {
 bool FairShare::before(const Tenant& a, const Tenant& b) const {
   const double start_a = start_of(a), start_b = start_of(b);
   if (start_a != start_b) return start_a < start_b;
-  return a.num_running < b.num_running;
+  return a.metrics.num_running < b.metrics.num_running;
 }
 
 void FairShare::begin_turn(Tenant& tenant) { last_start_ = tenant.virtual_service = start_of(tenant); }

@@ -42,7 +42,7 @@ class FairShare {
   // Slots over the weights of all active tenants together.
   double per_weight(int64_t slots) const;
   bool above_share(const Tenant& tenant, int64_t max_num_seqs) const {
-    return tenant.num_running > share(tenant, max_num_seqs);
+    return tenant.metrics.num_running > share(tenant, max_num_seqs);
   }
 
  private:

@@ -26,11 +26,6 @@ bool RequestQueue::remove(Sequence* sequence) {
   return true;
 }
 
-void RequestQueue::clear() {
-  all_.clear();
-  lines_.clear();
-}
-
 const RequestQueue::Line* RequestQueue::line(const Tenant* tenant) const {
   const auto found = lines_.find(tenant);
   return found == lines_.end() ? nullptr : &found->second;

@@ -26,7 +26,6 @@ class RequestQueue {
   bool push(Sequence* sequence);
   // False when it was not queued.
   bool remove(Sequence* sequence);
-  void clear();
 
   // All of them, whatever their tenants.
   const Line& all() const { return all_; }

@@ -32,13 +32,11 @@ struct Tenant {
   // Of the stepping thread.
   TenantLimits limits;
   double virtual_service = 0.0;  // service by weight, lifted to that of the others when it comes back
-  int64_t num_waiting = 0;       // sequences
-  int64_t num_running = 0;       // sequences
   double allowance = 0.0;        // tokens it may still take now, where tokens_per_second limits them
   int64_t allowance_ns = 0;      // when that was so
   int64_t newly_scheduled = 0;   // requests scheduled, or ended, since this was last published
   bool changed = false;          // since then
-  TenantMetrics metrics;
+  TenantMetrics metrics;         // but for submitted and refused requests
 
   // Guarded by the scheduler's mutex.
   TenantLimits wanted_limits;
@@ -50,7 +48,7 @@ struct Tenant {
   uint64_t refused = 0;       // by the tenant's own limits
   TenantMetrics published;
 
-  bool idle() const { return num_waiting + num_running == 0; }
+  bool idle() const { return metrics.num_waiting + metrics.num_running == 0; }
 };
 
 }  // namespace headrace::schedule

@@ -110,7 +110,15 @@ TEST_CASE("every function refuses NULL handles by name") {
   check_refused("scheduler", [](E e) { return headrace_scheduler_cancel(nullptr, 0, e); });
   check_refused("scheduler", [](E e) { return headrace_scheduler_step(nullptr, nullptr, e); });
   check_refused("scheduler", [](E e) { return headrace_scheduler_get_stats(nullptr, nullptr, e); });
+  check_refused("runtime", [](E e) { return headrace_runtime_create(nullptr, nullptr, e); });
+  check_refused("runtime", [](E e) { return headrace_runtime_get_stats(nullptr, nullptr, e); });
+  check_refused("options", [](E e) { return headrace_options_set_runtime(nullptr, nullptr, e); });
   check_refused("session", [](E e) { return headrace_session_set_pinned(nullptr, 1, e); });
+  check_refused("session", [](E e) { return headrace_session_set_cache_salt(nullptr, nullptr, 0, e); });
+  check_refused("session", [](E e) { return headrace_session_add_image(nullptr, nullptr, 0, 0, 0, e); });
+  check_refused("session", [](E e) { return headrace_session_append_parts(nullptr, nullptr, 0, nullptr, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_set_progress(nullptr, 1, e); });
+  check_refused("event", [](E e) { return headrace_event_get_progress(nullptr, nullptr, e); });
   check_refused("request", [](E e) { return headrace_request_set_tenant(nullptr, nullptr, 0, e); });
   check_refused("scheduler", [](E e) { return headrace_scheduler_set_tenant(nullptr, nullptr, 0, nullptr, e); });
   check_refused("scheduler", [](E e) { return headrace_scheduler_get_metrics(nullptr, nullptr, e); });
@@ -189,6 +197,7 @@ TEST_CASE("good handles with NULL outputs or inputs are refused by the argument'
     return headrace_embedder_embed_texts(embedder.get(), texts, starts + 1, 1, 0, nullptr, 0, &needed, e);
   });
   check_refused("tokens", [&](E e) { return headrace_session_append_tokens(session.get(), nullptr, 1, e); });
+  check_refused("salt", [&](E e) { return headrace_session_set_cache_salt(session.get(), nullptr, 1, e); });
   check_refused("forked", [&](E e) { return headrace_session_fork(session.get(), nullptr, e); });
   check_refused("needed", [&](E e) { return headrace_session_get_tokens(session.get(), nullptr, 0, nullptr, e); });
   check_refused("source", [&](E e) { return headrace_session_restore(model, nullptr, nullptr, nullptr, nullptr, e); });
@@ -231,6 +240,7 @@ TEST_CASE("truth values are 0 or 1, and paths are not empty") {
   REQUIRE(headrace_chat_template_open(owner.get(), &chat_template, nullptr) == HEADRACE_OK);
   const std::string messages = R"([{"role":"user","content":"a"}])";
   for (const int32_t value : {7, 2, -1}) {
+    check_refused("progress", [&](E e) { return headrace_request_set_progress(request.get(), value, e); });
     check_refused("ignore_eos", [&](E e) { return headrace_request_set_ignore_eos(request.get(), value, e); });
     check_refused("add_generation_prompt", [&](E e) {
       headrace_prompt* prompt = nullptr;

@@ -76,27 +76,30 @@ TEST_CASE("cancels from another thread while one steps do no less") {
   toy.options.kv_max_tokens = 1024;
   toy.options.max_num_seqs = 12;
   auto scheduler = toy.scheduler();
-  std::atomic<bool> done{false};
+  std::atomic<bool> done{false}, failed{false};
   std::thread stepping([&] {
-    while (!done.load() || *scheduler->step()) {
-      if (!scheduler->step().ok()) return;
+    for (bool working = true; working || !done.load();) {
+      const auto more = scheduler->step();
+      if (!more.ok()) {
+        failed = true;
+        return;
+      }
+      working = *more;
       while (scheduler->next_event()) {
       }
     }
   });
   std::mt19937_64 random(4);
   std::vector<uint64_t> ids;
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < 4000 && !failed; ++i) {
     RequestParams params = request(prompt_of(1 + random() % 60, random() % 6), 0);
     params.n = 1 + static_cast<uint32_t>(random() % 2);
-    for (auto id = scheduler->submit(params);; id = scheduler->submit(params)) {
-      if (!id.ok()) {
-        std::this_thread::yield();  // the queue is full for a moment
-      } else {
-        ids.push_back(*id);
-        break;
-      }
+    auto id = scheduler->submit(params);
+    while (!id.ok() && !failed) {
+      std::this_thread::yield();  // the queue is full for a moment
+      id = scheduler->submit(params);
     }
+    if (id.ok()) ids.push_back(*id);
     while (ids.size() > random() % 20) {
       (void)scheduler->cancel(ids.back());
       ids.pop_back();
@@ -105,6 +108,7 @@ TEST_CASE("cancels from another thread while one steps do no less") {
   for (const uint64_t id : ids) (void)scheduler->cancel(id);
   done = true;
   stepping.join();
+  CHECK_FALSE(failed);
   while (scheduler->next_event()) {
   }
   CHECK(scheduler->report().metrics.num_running == 0);

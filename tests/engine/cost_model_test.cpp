@@ -103,7 +103,10 @@ TEST_CASE("times that make no sense change nothing") {
   model.observe(decoders(3, 10), false, 0);
   model.observe(decoders(3, 10), false, -5);
   model.observe({}, false, 1000);
-  CHECK(model.factors().row_ns == before.row_ns);
+  const CostModel::Factors after = model.factors();
+  CHECK(after.step_ns == before.step_ns);
+  CHECK(after.row_ns == before.row_ns);
+  CHECK(after.pair_ns == before.pair_ns);
   CHECK(model.rows_within(0, 100, -1.0) == 0);
   CHECK(model.rows_within(0, 0, 1e9) == 0);
   CHECK(model.rows_within(0, 100, 1e18) == 100);

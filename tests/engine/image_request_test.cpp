@@ -119,6 +119,7 @@ TEST_CASE("a request with images has the same bits however it is computed") {
         requests.back().max_tokens = 10;
       }
       for (const Output& output : run(*narrow, std::move(requests))) CHECK(output.same(alone));
+      CHECK(narrow->report().metrics.preemptions > 0);
     }
   }
 }
@@ -144,10 +145,15 @@ TEST_CASE("samples of a prompt with an image share it") {
   if (!have_data()) return;
   const ModelHandle model = load_golden("gemma3_vlm", 2);
   RequestParams request = request_with(*model, {make_image(*model, 1)});
-  const Output alone = run(*new_scheduler(model), {request})[0];
+  const auto scheduler = new_scheduler(model);
+  const Output alone = run(*scheduler, {request})[0];
+  const uint64_t rows_of_prompt = scheduler->report().metrics.computed_tokens;
   request.n = 3;
-  const Output all = run(*new_scheduler(model), {request})[0];
+  const auto fresh = new_scheduler(model);
+  const Output all = run(*fresh, {request})[0];
   CHECK(all.tokens.size() == 30);
+  CHECK(rows_of_prompt == static_cast<uint64_t>(alone.prompt_tokens));
+  CHECK(fresh->report().metrics.computed_tokens == rows_of_prompt);  // once for the three
   request.n = 1;
   request.sampling.repetition_penalty = 1.2f;  // of the image's token as of the others
   CHECK(run(*new_scheduler(model), {request})[0].tokens.size() == alone.tokens.size());

@@ -1,6 +1,7 @@
 // Laws of the scheduler, on a model whose logits are a function of the tokens that its cache really holds.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -577,4 +578,47 @@ TEST_CASE("a scheduler refuses the cache of another model") {
   other.executor->identity = 2;
   const auto refused = Scheduler::create(toy.model, other.cache(), toy.options);
   CHECK(refused.status().code() == StatusCode::kFailedPrecondition);
+}
+
+TEST_CASE("a prompt's progress is told after each step that had rows of it, and never twice") {
+  Toy toy;
+  toy.options.max_num_batched_tokens = 40;
+  toy.options.kv_max_tokens = 304;  // two prompts, but not with all of their outputs
+  const auto scheduler = toy.scheduler();
+  RequestParams params = request(prompt_of(100, 1), 3);
+  const Outcome silent = run_one(*toy.scheduler(), params);
+  params.reports_progress = true;
+  const auto told = [](const Outcome& outcome) {
+    std::vector<int64_t> computed;
+    for (const Event& event : outcome.all) {
+      if (event.type != EventType::kProgress) continue;
+      CHECK(event.progress.total == 100);
+      computed.push_back(event.progress.computed);
+    }
+    return computed;
+  };
+  const Outcome first = run_one(*scheduler, params);
+  CHECK(told(first) == std::vector<int64_t>{40, 80, 100});
+  CHECK(first.all[2].type == EventType::kProgress);  // before the first tokens
+  CHECK(first.all[3].type == EventType::kTokens);
+  CHECK(first.only().tokens == silent.only().tokens);
+  CHECK(told(silent).empty());
+  const Outcome warm = run_one(*scheduler, params);
+  CHECK(told(warm) == std::vector<int64_t>{100});
+  CHECK(warm.all[0].progress.cached == 96);
+
+  // Beside others in a pool too small for all: each says its own, rising, whatever is computed again.
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 6; ++i) {
+    params.prompt = prompt_of(100, static_cast<uint64_t>(10 + i));
+    params.max_tokens = 60;
+    ids.push_back(submit(*scheduler, params));
+  }
+  auto outcomes = run_all(*scheduler);
+  CHECK(scheduler->report().metrics.preemptions > 0);
+  for (const uint64_t id : ids) {
+    const std::vector<int64_t> computed = told(outcomes[id]);
+    CHECK(std::adjacent_find(computed.begin(), computed.end(), std::greater_equal<>()) == computed.end());
+    CHECK(computed.back() == 100);
+  }
 }

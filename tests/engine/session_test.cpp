@@ -557,3 +557,43 @@ TEST_CASE("a session of another cache is refused") {
   CHECK(refused.status().code() == StatusCode::kFailedPrecondition);
   CHECK(refused.status().place() == "session");
 }
+
+TEST_CASE("a session's salt sets its values apart, and is its requests' and its forks'") {
+  Toy toy;
+  const auto scheduler = toy.scheduler();
+  const std::vector<int32_t> prompt = prompt_of(60, 1);
+  const auto session_of = [&](const char* salt) {
+    auto session = toy.session(scheduler->kv_cache());
+    REQUIRE(session->set_cache_salt(salt).ok());
+    return session;
+  };
+  const auto cached = [&](RequestParams params) {
+    return run_one(*scheduler, std::move(params)).only().usage.cached_tokens;
+  };
+  const auto first = session_of("a");
+  const Outcome said = run_one(*scheduler, on(first, prompt, 4));
+  CHECK(said.only().usage.cached_tokens == 0);
+  CHECK(said.only().tokens == greedy(endless_logits, prompt, 4));
+  // Neither another salt nor none finds what the session left; its own does, of a session or of a request.
+  RequestParams plain = request(prompt, 1);
+  CHECK(cached(plain) == 0);
+  CHECK(cached(on(session_of("b"), prompt, 1)) == 0);
+  CHECK(cached(on(session_of("a"), prompt, 1)) == 48);
+  plain.cache_salt = "a";
+  CHECK(cached(plain) == 48);
+  const auto fork = first->fork();
+  REQUIRE(fork.ok());
+  REQUIRE((*fork)->shed());
+  CHECK(cached(on(*fork, prompt_of(3, 2), 1)) >= 48);
+  // Values of another salt are forgotten, tokens are not.
+  REQUIRE(first->set_cache_salt("c").ok());
+  CHECK(first->tokens() == joined(prompt, said.only().tokens));
+  const Outcome again = run_one(*scheduler, on(first, prompt_of(3, 2), 4));
+  CHECK(again.only().usage.cached_tokens == 0);
+  CHECK(again.only().tokens == greedy(endless_logits, joined(joined(prompt, said.only().tokens), prompt_of(3, 2)), 4));
+  RequestParams salted = on(first, prompt_of(3, 3), 1);
+  salted.cache_salt = "c";
+  const auto refused = scheduler->submit(salted);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.status().place() == "cache_salt");
+}

@@ -272,7 +272,7 @@ struct Outcome {
     all.push_back(event);
     if (event.type == EventType::kPrompt) prompts.push_back(event);
     if (event.type == EventType::kFailed) failure = event.status;
-    if (event.type == EventType::kFailed || event.type == EventType::kPrompt) return;
+    if (event.type != EventType::kTokens && event.type != EventType::kFinished) return;
     Output& out = samples[event.index];
     out.text += event.text;
     out.tokens.insert(out.tokens.end(), event.tokens.begin(), event.tokens.end());
