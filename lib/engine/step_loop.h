@@ -77,7 +77,7 @@ class StepLoop {
     double slots_per_weight = 0.0;                               // of the sequences that run
     // Whether the tenant runs fewer sequences than its part of those that run: it waits for the others' decoding.
     bool behind(const schedule::Tenant& tenant) const {
-      return static_cast<double>(tenant.num_running + 1) <= tenant.limits.weight * slots_per_weight;
+      return static_cast<double>(tenant.metrics.num_running + 1) <= tenant.limits.weight * slots_per_weight;
     }
   };
 
