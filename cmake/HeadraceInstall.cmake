@@ -21,5 +21,9 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/headraceConfigVersion.cmake
 install(FILES ${CMAKE_BINARY_DIR}/headraceConfig.cmake ${CMAKE_BINARY_DIR}/headraceConfigVersion.cmake
   DESTINATION ${HEADRACE_PACKAGE_DIR})
 
+set(HEADRACE_PC_ZSTD "")
+if(ZSTD_FOUND)
+  set(HEADRACE_PC_ZSTD "-lzstd ")
+endif()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/headrace.pc.in ${CMAKE_BINARY_DIR}/headrace.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/headrace.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -119,6 +119,17 @@ Status set_kv_dtype(EngineOptions& options, const OptionInfo& info, std::string_
   return refuse(info, value);
 }
 
+Status set_disk_codec(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  // Known names only; whether this build has it is asked when a cache is made.
+  for (const kv::BlockCodec codec : {kv::BlockCodec::kNone, kv::BlockCodec::kZstd}) {
+    if (value == kv::codec_name(codec)) {
+      options.kv_disk_codec = codec;
+      return Status();
+    }
+  }
+  return refuse(info, value);
+}
+
 Status set_block_size(EngineOptions& options, const OptionInfo& info, std::string_view value) {
   const auto number = read_integer<int32_t>(value);
   if (!number || *number < kKvTile || *number > 1024 || *number % kKvTile != 0) return refuse(info, value);
@@ -235,6 +246,23 @@ constexpr Option kOptions[] = {
       "Models with recurrent layers: tokens between snapshots of a sequence's state, rounded up to blocks; what "
       "follows the last snapshot is computed again. 0 makes none."},
      set_integer<&EngineOptions::kv_snapshot_interval, 0, 1 << 20>},
+    {{"kv.disk_path", "text", "off", "off|path",
+      "A folder (made if need be) where cached blocks go that lose their place in memory, to be read back by prompts "
+      "that begin with them, in later processes too. Processes may share it."},
+     set_path<&EngineOptions::kv_disk_path>},
+    {{"kv.disk_bytes", "integer", "4294967296", "1..1125899906842624",
+      "Bytes of the files in that folder; the least recently used go. Each process that shares it may be a sixteenth "
+      "above."},
+     set_integer<&EngineOptions::kv_disk_bytes, 1, int64_t{1} << 50>},
+    {{"kv.disk_codec", "choice", "none", "none|zstd",
+      "How those files are compressed, without loss; zstd is refused by builds without it. Files of either are read "
+      "with either."},
+     set_disk_codec},
+    {{"kv.zero_retention", "boolean", "false", "true|false",
+      "Keep nothing of what requests and sessions compute: their blocks are not found by others, never go to disk, and "
+      "are wiped when they end; such sessions are not saved. headrace_request_set_zero_retention says it of one "
+      "request."},
+     set_boolean<&EngineOptions::zero_retention>},
     {{"runtime.max_bytes", "integer", "0", "0..1152921504606846976",
       "What the weights, caches and workspaces of a runtime's models may take together; what does not fit is refused. "
       "0 "

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "kv/block_codec.h"
 #include "ops/backend.h"
 #include "ops/op_profile.h"
 #include "tensor/kv_layout.h"
@@ -58,6 +59,10 @@ struct EngineOptions {
   int32_t kv_max_states = 0;  // of models with recurrent state; 0: max_num_seqs + 16
   int32_t kv_max_snapshots = 16;
   int32_t kv_snapshot_interval = 256;
+  std::string kv_disk_path = "off";  // "off" or a folder
+  int64_t kv_disk_bytes = int64_t{4} << 30;
+  kv::BlockCodec kv_disk_codec = kv::BlockCodec::kNone;
+  bool zero_retention = false;
   int64_t runtime_max_bytes = 0;  // 0: no limit
   int32_t runtime_max_overtakes = 8;
   int32_t runtime_patience_us = 5000;

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "engine/session.h"
+#include "kv/disk_tier.h"
 #include "ops/reference_backend.h"
 
 namespace headrace::engine {
@@ -79,12 +80,32 @@ int64_t StepExecutor::clock_ns() const {
       .count();
 }
 
-Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options) {
-  HEADRACE_RETURN_IF_ERROR(model.executor->check_generates());
-  return make_scratch_cache(model, options);
+namespace {
+
+// Null where the options name no folder.
+Result<std::unique_ptr<kv::DiskTier>> open_disk_tier(const EngineModel& model, const EngineOptions& options) {
+  if (options.kv_disk_path == "off" || options.kv_disk_path.empty()) return std::unique_ptr<kv::DiskTier>();
+  if (!options.kv_prefix_index) {
+    return invalid_argument("kv.disk_path", "needs kv.prefix_index: blocks on disk are found by their prefix");
+  }
+  kv::DiskTierConfig config;
+  config.max_bytes = static_cast<uint64_t>(std::max<int64_t>(options.kv_disk_bytes, 1));
+  config.codec = options.kv_disk_codec;
+  config.log = options.log;
+  const auto layouts = model.executor->kv_layouts(options.kv_dtype, options.kv_block_size);
+  if (!layouts.empty()) config.element_bytes = layouts.front().element_bytes();
+  if (!kv::has_codec(config.codec)) {
+    return unsupported("kv.disk_codec", "this build has no {}", kv::codec_name(config.codec));
+  }
+  auto folder = kv::open_tier_folder(options.kv_disk_path);
+  if (!folder.ok()) return folder.status().within("kv.disk_path");
+  auto tier = kv::DiskTier::open(folder.take(), std::move(config));
+  if (!tier.ok()) return tier.status().within("kv.disk_path");
+  return tier.take();
 }
 
-Result<std::shared_ptr<KvCache>> make_scratch_cache(const EngineModel& model, const EngineOptions& options) {
+Result<std::shared_ptr<KvCache>> make_cache(const EngineModel& model, const EngineOptions& options,
+                                            std::unique_ptr<kv::DiskTier> disk) {
   constexpr int64_t kDefaultTokens = 4096;
   constexpr int32_t kStatesAtRest = 16;  // of sessions, beside the running sequences
   if (options.kv_block_size < kKvTile || options.kv_block_size % kKvTile != 0) {
@@ -99,6 +120,7 @@ Result<std::shared_ptr<KvCache>> make_scratch_cache(const EngineModel& model, co
   config.layers = model.executor->kv_layouts(options.kv_dtype, options.kv_block_size);
   config.num_blocks = tokens / options.kv_block_size + (tokens % options.kv_block_size != 0 ? 1 : 0);
   config.prefix_index = options.kv_prefix_index;
+  config.zero_retention = options.zero_retention;
   config.state_floats = model.executor->state_floats();
   if (config.state_floats > 0) {
     config.num_states = options.kv_max_states > 0 ? options.kv_max_states : options.max_num_seqs + kStatesAtRest;
@@ -108,7 +130,7 @@ Result<std::shared_ptr<KvCache>> make_scratch_cache(const EngineModel& model, co
     config.snapshot_interval = blocks * options.kv_block_size;
   }
   config.identity = model.executor->kv_identity();
-  auto cache = KvCache::create(std::move(config));
+  auto cache = KvCache::create(std::move(config), std::move(disk));
   if (!cache.ok()) return cache.status().within("kv.max_tokens");
   if (model.memory == nullptr) return cache;
   // The pool's share of the budget lives as long as anybody holds the cache by what is returned here.
@@ -120,6 +142,18 @@ Result<std::shared_ptr<KvCache>> make_scratch_cache(const EngineModel& model, co
   HEADRACE_RETURN_IF_ERROR(held->share.resize(held->cache->stats().pool_bytes));
   KvCache* const pointer = held->cache.get();
   return std::shared_ptr<KvCache>(std::move(held), pointer);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options) {
+  HEADRACE_RETURN_IF_ERROR(model.executor->check_generates());
+  HEADRACE_ASSIGN_OR_RETURN(auto disk, open_disk_tier(model, options));
+  return make_cache(model, options, std::move(disk));
+}
+
+Result<std::shared_ptr<KvCache>> make_scratch_cache(const EngineModel& model, const EngineOptions& options) {
+  return make_cache(model, options, nullptr);
 }
 
 Status check_kv_cache(const EngineModel& model, const KvCache& kv_cache) {

@@ -53,6 +53,7 @@ struct RequestParams {
   int32_t priority = 0;           // higher runs first
   std::string tenant;             // on whose behalf; "" is one like others
   std::string cache_salt;         // of what is found in and left to the prefix index
+  bool zero_retention = false;    // nothing it computes outlives it (KvCache::new_sequence)
   bool reports_progress = false;  // of the prompt, by events
   // Who guesses at its tokens ahead: "off", "auto", or names with commas between; "": what scheduler.drafter says.
   std::string drafter;

@@ -337,6 +337,10 @@ Result<uint64_t> Scheduler::Impl::submit_checked(RequestParams params) {
   if (params.n > limits_.max_num_seqs) {
     return invalid_argument("n", "{} samples exceed scheduler.max_num_seqs, {}", params.n, limits_.max_num_seqs);
   }
+  if (params.zero_retention && params.session && !kv_cache_->config().zero_retention) {
+    return invalid_argument("zero_retention",
+                            "a session keeps what its requests compute, unless kv.zero_retention is set");
+  }
   if (params.adapter && params.adapter->model() != model_->model) {
     return failed_precondition("adapter", "is of another model");
   }
@@ -501,6 +505,7 @@ Result<bool> Scheduler::Impl::step() {
     publish();
     // Nothing can run before time has passed: a host that steps as fast as it can need not burn a processor.
     if (loop_.held_back()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    loop_.wait_for_disk();
   } catch (const std::bad_alloc&) {
     publish();
     end_step();

@@ -230,8 +230,9 @@ Status Session::compute(const std::vector<int32_t>& tokens, int64_t num_logits, 
     KvSequence empty = kv_cache_->new_sequence(own_salt(), rotation);
     kv_ = std::move(empty);
   }
+  unpark();
   // Values of rows whose logits are wanted must be computed, not found.
-  if (kv_.num_tokens() == 0) kv_cache_->match_prefix(kv_, tokens, first_logits);
+  if (kv_.num_tokens() == 0) kv_cache_->match_and_fetch(kv_, tokens, first_logits);
   std::vector<std::vector<float>> image_rows;
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<PromptImage> images, encode_images(kv_.num_tokens(), image_rows));
   const ImageReader* const reader = images.empty() ? nullptr : model_->executor->images();
@@ -287,6 +288,7 @@ Result<std::shared_ptr<Session>> Session::fork() const {
     copy->adapter_ = adapter_;
     copy->cache_salt_ = cache_salt_;
     copy->kv_ = kv_cache_->fork(kv_);
+    copy->parked_path_ = parked_path_;
     copy->touch();
   }
   model_->register_session(copy);
@@ -340,11 +342,51 @@ void Session::forget_values_unless(const std::string& salt) {
   KvSequence empty = kv_cache_->new_sequence(salt);
   kv_cache_->release(kv_);
   kv_ = std::move(empty);
+  parked_path_.clear();
 }
 
-Status Session::save(const std::string& path) const {
+Status Session::save(const std::string& path) {
   const std::lock_guard lock(mutex_);
   HEADRACE_RETURN_IF_ERROR(check_idle());
+  unpark();
+  return write(path);
+}
+
+Status Session::park(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  HEADRACE_RETURN_IF_ERROR(check_idle());
+  // What an earlier file has is not to be lost, the more so where it is the same one.
+  unpark();
+  HEADRACE_RETURN_IF_ERROR(write(path));
+  if (kv_.num_tokens() > 0) parked_path_ = path;
+  kv_cache_->release(kv_);
+  return Status();
+}
+
+// Values that the session was parked with come back, as far as its tokens are still those.
+void Session::unpark() {
+  const std::string path = std::exchange(parked_path_, {});
+  if (path.empty() || !kv_.block_ids().empty()) return;
+  auto source = open_path(path);
+  if (!source.ok()) return;
+  auto opened = open_session_file(*source);
+  if (!opened.ok() || !opened->values || opened->record.identity != model_->executor->kv_identity()) return;
+  const std::string salt = own_salt();
+  for (;;) {
+    auto restored = kv_cache_->restore(*opened->values, salt, opened->record.rope_length);
+    if (restored.ok()) {
+      kv_ = std::move(restored->sequence);
+      kv_cache_->rewind(kv_, common_prefix(tokens_, restored->token_ids, kv_.num_tokens()));
+      return;
+    }
+    if (restored.status().code() != StatusCode::kResourceExhausted || !model_->shed_idle_session(*kv_cache_)) return;
+  }
+}
+
+Status Session::write(const std::string& path) const {
+  if (kv_cache_->config().zero_retention) {
+    return failed_precondition("kv.zero_retention", "nothing of the session may outlive it");
+  }
   if (adapter_ != model_->own_adapter) return unsupported("adapter", "sessions with an adapter are not saved");
   const bool has_parts = std::any_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.has_parts; });
   if (!images_.empty() || has_parts) return unsupported("images", "sessions with images are not saved");
@@ -431,6 +473,7 @@ Result<Session::Lease> Session::acquire(std::span<const int32_t> request_prompt)
                                                     lease.prompt, lease.images));
     }
   }
+  unpark();
   // Drawing needs the logits of the last prompt token, so its values are always computed.
   const int64_t useful =
       std::min(common_prefix(tokens_, lease.prompt, kv_.num_tokens()), static_cast<int64_t>(lease.prompt.size()) - 1);

@@ -70,7 +70,11 @@ class Session : public std::enable_shared_from_this<Session> {
   // stay. No part of what is saved.
   Status set_cache_salt(std::string salt);
   // kUnsupported with an adapter or images: a file does not hold them. Writes beside `path` and renames, so that a failure leaves what was there.
-  Status save(const std::string& path) const;
+  // kFailedPrecondition with kv.zero_retention.
+  Status save(const std::string& path);
+  // save, and gives the cached values up: where they are needed again they come from the file. One that is not there any more, or not
+  // as it was, costs computing them.
+  Status park(const std::string& path);
 
   // --- for the scheduler ---
 
@@ -108,6 +112,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status add_message(Message message);
   std::string own_salt() const;
   void forget_values_unless(const std::string& salt);
+  Status write(const std::string& path) const;
+  void unpark();
   // Whether `count` more tokens fit the context.
   Status check_room(int64_t count) const;
   Status append_checked(std::span<const int32_t> tokens);
@@ -134,7 +140,8 @@ class Session : public std::enable_shared_from_this<Session> {
   int64_t created_unix_seconds_ = 0;  // the templates' clock: one conversation renders the same way each time
   std::shared_ptr<const Adapter> adapter_;
   std::string cache_salt_;
-  KvSequence kv_;  // values of a prefix of tokens_
+  KvSequence kv_;            // values of a prefix of tokens_
+  std::string parked_path_;  // of the file that has values which kv_ has not; "": none
 };
 
 }  // namespace headrace::engine

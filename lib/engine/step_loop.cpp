@@ -112,6 +112,7 @@ void StepLoop::step() {
   ended_.clear();
   metrics_.num_waiting = static_cast<int64_t>(queue_.size());
   metrics_.num_running = static_cast<int64_t>(running_.size());
+  metrics_.num_loading = static_cast<int64_t>(loading_.size());
 }
 
 // The step broke off between two of its parts: what took part goes back to where it was, and fails.
@@ -588,6 +589,7 @@ void StepLoop::tear_down() {
   num_unscheduled_ = 0;
   metrics_.num_waiting = 0;
   metrics_.num_running = 0;
+  metrics_.num_loading = 0;
 }
 
 void StepLoop::abandon(LiveRequest& request) {
@@ -603,10 +605,16 @@ void StepLoop::abandon(LiveRequest& request) {
 }
 
 bool StepLoop::held_back() const {
-  if (!running_.empty() || queue_.empty()) return false;
+  if (!running_.empty() || !loading_.empty() || queue_.empty()) return false;
   return std::none_of(fair_.active().begin(), fair_.active().end(), [&](const auto& tenant) {
     return tenant->metrics.num_waiting > 0 && schedule::FairShare::allowed(*tenant);
   });
+}
+
+void StepLoop::wait_for_disk() const {
+  // Not for long: somebody may submit or cancel.
+  constexpr auto kMoment = std::chrono::milliseconds(2);
+  if (running_.empty() && !loading_.empty()) kv_cache_->wait_fetch(loading_.front()->sequence.kv, kMoment);
 }
 
 Status StepLoop::check_invariants() const {
@@ -631,6 +639,7 @@ Status StepLoop::check_invariants() const {
       s.num_blocks = static_cast<int64_t>(sequence.kv.block_ids().size());
       s.in_queue = std::find(queue_.all().begin(), queue_.all().end(), &sequence) != queue_.all().end();
       s.in_running = std::find(running_.begin(), running_.end(), sample.get()) != running_.end();
+      s.in_loading = std::find(loading_.begin(), loading_.end(), sample.get()) != loading_.end();
       s.last_event_sent = request->num_open == 0;
       snapshot.sequences.push_back(s);
     }

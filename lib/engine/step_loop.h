@@ -54,6 +54,8 @@ class StepLoop {
   int64_t num_unscheduled() const { return num_unscheduled_; }
   // Whether nothing runs and all that waits does so for its tenant's tokens_per_second.
   bool held_back() const;
+  // Waits a moment where nothing runs and values are on their way from disk.
+  void wait_for_disk() const;
   // The laws of the books and of the pool.
   Status check_invariants() const;
 
@@ -92,6 +94,9 @@ class StepLoop {
   bool waits_for_prefix(Sample& sample);
   void fail_if_pinned_out(Sample& sample);
   int64_t cached_prefix(const Sample& sample) const;
+  bool load_from_disk(Sample& sample);
+  void take_loaded();
+  bool shed_loading();
   bool gives_way_before(const Sample& a, const Sample& b) const;
   void make_way();
   void grant_rows(Sample& sample, schedule::StepBudget& budget);
@@ -106,9 +111,10 @@ class StepLoop {
   void start_over_if_outgrown(Sample& sample);
   void mark_scheduled(LiveRequest& request);
   void enqueue(Sample& sample);
+  void leave_queue(Sample& sample);
   void dequeue(Sample& sample);
   void start_running(Sample& sample);
-  void stop_running(Sample& sample);
+  void stop_running(Sample& sample);  // or loading
 
   // step_loop_speculation.cpp
   speculation::DraftContext draft_context(const Sample& sample) const;
@@ -175,6 +181,7 @@ class StepLoop {
   const schedule::Tenant* without_room_ = nullptr;  // whose first request found none in the last step; only compared
   bool short_of_room_ = false;                      // in the step being made
   std::vector<Sample*> running_;
+  std::vector<Sample*> loading_;
   std::vector<Entry> entries_;  // of the step being made
   Batch batch_;
   std::vector<float> logits_;

@@ -31,6 +31,7 @@ StepDemand StepLoop::demand_of(const Sample& sample) {
 int64_t StepLoop::running_slots() const {
   int64_t slots = 0;
   for (const Sample* sample : running_) slots += sample->sequence.slots;
+  for (const Sample* sample : loading_) slots += sample->sequence.slots;
   return slots;
 }
 
@@ -40,6 +41,7 @@ Sample& StepLoop::sample_of(const schedule::Sequence& sequence) const {
 
 void StepLoop::plan() {
   fair_.refresh(model_->executor->clock_ns());
+  take_loaded();
   make_way();
   short_of_room_ = false;
   StepBudget budget(limits_, &cost_);
@@ -123,7 +125,8 @@ void StepLoop::plan_prompts(std::vector<Sample*>& prompts, StepBudget& budget) {
       if (prompt->sequence.state == SequenceState::kRunning) grant_rows(*prompt, budget);
       admitting = admitting && !short_of_room_;
     } else if (Sample* const next = candidate(*turn)) {
-      // Strictly in order: a small request that overtook a large one would keep it waiting for ever.
+      // Strictly in order: a small request that overtook a large one would keep it waiting for ever. One whose values come from
+      // disk has its place and its room, and others go on.
       admitting = admit(*next, budget) && has_place();
     } else {
       passed.push_back(turn);
@@ -141,7 +144,9 @@ bool StepLoop::may_begin(const Tenant& tenant) const {
 // Whether the tenant may run that many sequences more; one request that alone is more than its limit may run alone.
 bool StepLoop::within_limit(const Tenant& tenant, int64_t more) const {
   if (tenant.limits.max_num_seqs == 0 || tenant.metrics.num_running == 0) return true;
-  for (const Sample* sample : running_) more += sample->sequence.tenant == &tenant ? sample->sequence.slots : 0;
+  for (const auto* list : {&running_, &loading_}) {
+    for (const Sample* sample : *list) more += sample->sequence.tenant == &tenant ? sample->sequence.slots : 0;
+  }
   return more <= tenant.limits.max_num_seqs;
 }
 
@@ -180,7 +185,7 @@ int64_t StepLoop::cached_prefix(const Sample& sample) const {
   return kv_cache_->peek_prefix(sequence.token_ids, sequence.num_reusable(), sample.request.salt, sequence.rope_length);
 }
 
-// Whether a running request of the tenant is computing blocks that this one could use: it waits for them rather than compute
+// Whether a running request of the tenant is computing, or one is loading, blocks that this one could use: it waits for them rather than compute
 // them too. A tenant never waits for another's service.
 bool StepLoop::waits_for_prefix(Sample& sample) {
   const schedule::Sequence& sequence = sample.sequence;
@@ -188,11 +193,13 @@ bool StepLoop::waits_for_prefix(Sample& sample) {
   const int64_t block_size = kv_cache_->block_size();
   const int64_t reusable = sequence.num_reusable();
   int64_t cached = -1;
-  for (const Sample* other : running_) {
+  std::vector<const Sample*> others(running_.begin(), running_.end());
+  others.insert(others.end(), loading_.begin(), loading_.end());
+  for (const Sample* other : others) {
     const schedule::Sequence& ahead = other->sequence;
     if (ahead.tenant != sequence.tenant || ahead.rope_length != sequence.rope_length || ahead.num_pending() < 2)
       continue;
-    if (other->request.salt != sample.request.salt) continue;
+    if (other->request.salt != sample.request.salt || ahead.kv.secret()) continue;
     const auto end = static_cast<ptrdiff_t>(std::min(reusable, ahead.size()));
     const auto front = sequence.token_ids.begin();
     const int64_t common = std::mismatch(front, front + end, ahead.token_ids.begin()).first - front;
@@ -266,7 +273,7 @@ void StepLoop::start_running(Sample& sample) {
 }
 
 void StepLoop::stop_running(Sample& sample) {
-  if (std::erase(running_, &sample) == 0) return;
+  if (std::erase(running_, &sample) + std::erase(loading_, &sample) == 0) return;
   --sample.request.tenant->metrics.num_running;
   sample.request.tenant->changed = true;
 }
@@ -325,7 +332,7 @@ bool StepLoop::reserve(Sample& sample, int64_t end, StepBudget& budget) {
       fail(sample.request, std::move(status));
       return false;
     }
-    if (shed_waiting(sample) || model_->shed_idle_session(*kv_cache_)) continue;
+    if (shed_waiting(sample) || model_->shed_idle_session(*kv_cache_) || shed_loading()) continue;
     short_of_room_ = true;
     Sample& victim = **std::min_element(running_.begin(), running_.end(),
                                         [&](const Sample* a, const Sample* b) { return gives_way_before(*a, *b); });
@@ -352,6 +359,14 @@ bool StepLoop::shed_waiting(const Sample& keep) {
   return false;
 }
 
+// A sequence whose values are on their way from disk gives its room up and waits again: the last in order first.
+bool StepLoop::shed_loading() {
+  if (loading_.empty()) return false;
+  preempt(**std::max_element(loading_.begin(), loading_.end(),
+                             [](const Sample* a, const Sample* b) { return a->sequence.order < b->sequence.order; }));
+  return true;
+}
+
 // Of a prompt of which `reusable` positions could have been found.
 ReuseMiss StepLoop::reuse_miss_of(const schedule::Sequence& sequence, int64_t reusable, PrefixMiss miss) const {
   switch (miss) {
@@ -374,7 +389,8 @@ bool StepLoop::make_room_for(Sample& sample) {
   bool fresh = sequence.kv.block_ids().empty();
   if (!fresh && !sample.request.scheduled) sample.request.reuse_miss = ReuseMiss::kNone;
   if (fresh) {
-    sequence.kv = kv_cache_->new_sequence(sample.request.salt, sequence.rope_length);
+    sequence.kv =
+        kv_cache_->new_sequence(sample.request.salt, sequence.rope_length, sample.request.params.zero_retention);
     PrefixMiss miss = PrefixMiss::kNone;
     kv_cache_->match_prefix(sequence.kv, sequence.token_ids, reusable, &miss);
     if (!sample.request.scheduled) sample.request.reuse_miss = reuse_miss_of(sequence, reusable, miss);
@@ -449,6 +465,7 @@ bool StepLoop::admit(Sample& sample, StepBudget& budget) {
     if (running_.empty()) fail_if_pinned_out(sample);
     return false;
   }
+  if (load_from_disk(sample)) return true;
   const StepDemand demand = demand_of(sample);
   const schedule::StepGrant grant = budget.take(demand);
   if (grant.num_rows == 0) {
@@ -459,15 +476,58 @@ bool StepLoop::admit(Sample& sample, StepBudget& budget) {
   entries_.reserve(entries_.size() + 1);
   enter(sample, grant, demand);
   entries_.back().decoding = false;
-  for (schedule::Sequence* earlier : *queue_.line(sequence.tenant)) {
-    if (earlier == &sequence) break;
-    ++earlier->num_overtakes;
-  }
-  dequeue(sample);
+  leave_queue(sample);
   start_running(sample);
   if (!sample.request.scheduled) count_start(sample.request, sequence.num_computed());
   metrics_.reused_tokens += static_cast<uint64_t>(sequence.num_computed());
   return true;
+}
+
+// It goes before those that stand ahead of it in its tenant's line.
+void StepLoop::leave_queue(Sample& sample) {
+  for (schedule::Sequence* earlier : *queue_.line(sample.sequence.tenant)) {
+    if (earlier == &sample.sequence) break;
+    ++earlier->num_overtakes;
+  }
+  dequeue(sample);
+}
+
+// A sequence with room for all its tokens: whether blocks behind those found in memory are on disk. Then it holds a place until they
+// are there, and nobody waits for it.
+bool StepLoop::load_from_disk(Sample& sample) {
+  schedule::Sequence& sequence = sample.sequence;
+  loading_.reserve(loading_.size() + 1);
+  const int64_t end = kv_cache_->begin_fetch(sequence.kv, sequence.token_ids, sequence.num_reusable());
+  if (end == sequence.num_computed()) return false;
+  leave_queue(sample);
+  loading_.push_back(&sample);
+  sequence.state = SequenceState::kLoading;
+  ++sample.request.tenant->num_running;
+  sample.request.tenant->changed = true;
+  return true;
+}
+
+// Sequences whose values are there run from this step on.
+void StepLoop::take_loaded() {
+  running_.reserve(running_.size() + loading_.size());
+  const std::vector<Sample*> loading = loading_;
+  for (Sample* sample : loading) {
+    schedule::Sequence& sequence = sample->sequence;
+    if (!kv_cache_->fetch_done(sequence.kv)) continue;
+    const int64_t found = sequence.num_computed();
+    const int64_t stored = kv_cache_->end_fetch(sequence.kv, sequence.token_ids);
+    metrics_.disk_tokens += static_cast<uint64_t>(stored - found);
+    metrics_.reused_tokens += static_cast<uint64_t>(stored);
+    const int64_t reusable = sequence.num_reusable();
+    if (!sample->request.scheduled) {
+      if (reusable - stored < kv_cache_->block_size()) {
+        sample->request.reuse_miss = reuse_miss_of(sequence, reusable, PrefixMiss::kNone);
+      }
+      count_start(sample->request, stored);
+    }
+    stop_running(*sample);
+    start_running(*sample);
+  }
 }
 
 }  // namespace headrace::engine

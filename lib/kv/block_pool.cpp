@@ -113,6 +113,13 @@ void BlockPool::copy_block(int32_t from, int32_t to) {
   }
 }
 
+void BlockPool::clear_block(int32_t block) {
+  for (const Region& region : regions_) {
+    if (region.data == nullptr) continue;
+    std::memset(region.data + static_cast<size_t>(block) * region.block_bytes, 0, region.block_bytes);
+  }
+}
+
 Result<std::vector<int32_t>> BlockPool::checked_free_list() const {
   std::vector<int32_t> list;
   int32_t previous = -1;

@@ -28,7 +28,7 @@ class BlockPool {
   int32_t num_blocks() const { return num_blocks_; }
   int32_t free_blocks() const { return free_blocks_; }
   uint64_t bytes() const { return bytes_; }
-  std::byte* layer_data(size_t layer) { return regions_[layer].data; }
+  std::byte* layer_data(size_t layer) const { return regions_[layer].data; }
 
   int32_t references(int32_t block) const { return states_[static_cast<size_t>(block)].references; }
   // The block that take() would give; -1 when every block is held.
@@ -45,6 +45,7 @@ class BlockPool {
 
   // All layers' bytes of one block.
   void copy_block(int32_t from, int32_t to);
+  void clear_block(int32_t block);
 
   // The free list from first to last taken. kInternal when links, counts and references disagree.
   Result<std::vector<int32_t>> checked_free_list() const;

@@ -4,16 +4,12 @@
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <utility>
 
-#include "kv/block_pool.h"
+#include "kv/kv_cache_impl.h"
 #include "kv/kv_file.h"
-#include "kv/prefix_index.h"
-#include "kv/state_pool.h"
 
 namespace headrace {
 namespace {
@@ -61,18 +57,6 @@ Status validate(const KvCacheConfig& config) {
   return Status();
 }
 
-// The hashes of blocks that were evicted lately, about as many as the pool holds: only to say why a prefix was not found.
-class EvictedHashes {
- public:
-  explicit EvictedHashes(size_t num_blocks = 1) : hashes_(std::bit_ceil(num_blocks)) {}
-  void add(const Hash128& hash) { hashes_[slot(hash)] = hash; }
-  bool contains(const Hash128& hash) const { return hashes_[slot(hash)] == hash; }
-
- private:
-  size_t slot(const Hash128& hash) const { return static_cast<size_t>(hash.low) & (hashes_.size() - 1); }
-  std::vector<Hash128> hashes_;
-};
-
 // A salt as it is, unless it could be taken for the other form.
 std::string salt_with_length(std::string salt, int64_t rope_length) {
   constexpr char kMark = '\1';
@@ -89,102 +73,11 @@ Hash128 identity_with_length(const Hash128& identity, int64_t rope_length) {
 
 }  // namespace
 
-struct KvCache::Impl {
-  explicit Impl(KvCacheConfig given)
-      : config(std::move(given)), block_size(config.layers[0].block_size), index(0, block_size, config.hash_mask) {}
-
-  int64_t blocks_for(int64_t num_tokens) const {
-    return num_tokens / block_size + (num_tokens % block_size != 0 ? 1 : 0);
-  }
-
-  // A block of one's own; the caller knows that one is free.
-  int32_t take_block() {
-    const int32_t block = pool.next_free();
-    if (index.contains(block)) {
-      gone.add(index.hash(block));
-      index.erase(block);
-      states.detach(block);
-      ++evictions;
-    }
-    return pool.take();
-  }
-
-  void drop_block(int32_t block) {
-    const bool keep = index.contains(block);
-    pool.drop(block, keep);
-    if (!keep && pool.references(block) == 0) states.detach(block);
-  }
-
-  // Gives back the blocks from position `keep` on, last one first: it is the first to be evicted.
-  void drop_from(std::vector<int32_t>& block_ids, int64_t keep) {
-    while (static_cast<int64_t>(block_ids.size()) > keep) {
-      drop_block(block_ids.back());
-      block_ids.pop_back();
-    }
-  }
-
-  bool has_state() const { return config.state_floats > 0; }
-
-  void drop_pending(std::vector<std::pair<int64_t, int32_t>>& pending) {
-    for (const auto& [position, slot] : pending) states.give(slot);
-    pending.clear();
-  }
-
-  // How many of the leading blocks end in a snapshot at the last of them.
-  int64_t snapshot_before(const std::vector<int32_t>& block_ids, int64_t num_blocks) const {
-    while (num_blocks > 0 && states.snapshot(block_ids[static_cast<size_t>(num_blocks - 1)]) < 0) --num_blocks;
-    return num_blocks;
-  }
-
-  // The sequence's state becomes that of the last snapshot at or before num_tokens; its position is returned.
-  int64_t restore_state(int32_t slot, const std::vector<int32_t>& block_ids, int64_t num_tokens) {
-    const int64_t blocks = snapshot_before(block_ids, num_tokens / block_size);
-    if (blocks > 0) {
-      const int32_t block = block_ids[static_cast<size_t>(blocks - 1)];
-      states.copy(states.snapshot(block), slot);
-      states.touch(block);
-    }
-    return blocks * block_size;
-  }
-
-  // The blocks of the longest run of full ones at the front of token_ids, and why it ends.
-  std::vector<int32_t> find_prefix(std::span<const int32_t> token_ids, const std::string& salt, PrefixMiss& why) const {
-    std::vector<int32_t> found;
-    const auto size = static_cast<size_t>(block_size);
-    Hash128 hash = kv::PrefixIndex::root_hash(config.identity, salt);
-    for (int32_t parent = -1; token_ids.size() >= size; token_ids = token_ids.subspan(size)) {
-      hash = index.child_hash(hash, token_ids.first(size));
-      const int32_t block = index.find(hash, parent, token_ids.first(size), salt);
-      if (block < 0) {
-        why = gone.contains(hash) ? PrefixMiss::kEvicted : PrefixMiss::kUnseen;
-        break;
-      }
-      found.push_back(block);
-      parent = block;
-    }
-    return found;
-  }
-
-  // A committed step's snapshots become those of its blocks.
-  void close_state(KvSequence& sequence);
-
-  const KvCacheConfig config;
-  const int32_t block_size;
-
-  mutable std::mutex mutex;  // guards what follows
-  kv::BlockPool pool;
-  kv::PrefixIndex index;
-  kv::StatePool states;
-  EvictedHashes gone;
-  int64_t lookup_tokens = 0;
-  int64_t hit_tokens = 0;
-  int64_t evictions = 0;
-  std::map<std::pair<uint64_t, uint64_t>, int32_t> contents;  // halves of a hash
-};
-
 void KvCache::Impl::close_state(KvSequence& sequence) {
   for (const auto& [position, slot] : sequence.pending_) {
-    states.attach(sequence.block_ids_[static_cast<size_t>(position / block_size - 1)], slot);
+    const int32_t block = sequence.block_ids_[static_cast<size_t>(position / block_size - 1)];
+    if (sequence.secret_ && states.snapshot(block) >= 0) states.clear(slot);  // it is given back
+    states.attach(block, slot);
   }
   sequence.pending_.clear();
   sequence.open_end_ = -1;
@@ -197,6 +90,8 @@ KvSequence::KvSequence(KvSequence&& other) noexcept
       num_published_(std::exchange(other.num_published_, 0)),
       rope_length_(other.rope_length_),
       salt_(std::move(other.salt_)),
+      secret_(other.secret_),
+      fetch_(std::move(other.fetch_)),
       state_slot_(std::exchange(other.state_slot_, -1)),
       open_end_(std::exchange(other.open_end_, -1)),
       pending_(std::exchange(other.pending_, {})) {}
@@ -210,6 +105,8 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
     num_published_ = std::exchange(other.num_published_, 0);
     rope_length_ = other.rope_length_;
     salt_ = std::move(other.salt_);
+    secret_ = other.secret_;
+    fetch_ = std::move(other.fetch_);
     state_slot_ = std::exchange(other.state_slot_, -1);
     open_end_ = std::exchange(other.open_end_, -1);
     pending_ = std::exchange(other.pending_, {});
@@ -224,7 +121,9 @@ KvSequence::~KvSequence() {
 KvCache::KvCache(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 KvCache::~KvCache() = default;
 
-Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config) {
+Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config) { return create(std::move(config), nullptr); }
+
+Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config, std::unique_ptr<kv::DiskTier> disk) {
   HEADRACE_RETURN_IF_ERROR(validate(config));
   const int64_t num_blocks = config.num_blocks;
   try {
@@ -238,7 +137,13 @@ Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config) {
                                                      static_cast<int32_t>(num_blocks)));
     }
     impl->index = kv::PrefixIndex(static_cast<int32_t>(num_blocks), impl->block_size, impl->config.hash_mask);
-    impl->gone = EvictedHashes(2 * static_cast<size_t>(num_blocks));
+    impl->gone = kv::EvictedHashes(2 * static_cast<size_t>(num_blocks));
+    impl->secrets.resize(static_cast<size_t>(num_blocks));
+    impl->states.on_evict([impl = impl.get()](int32_t block, int32_t slot) {
+      if (impl->secrets[static_cast<size_t>(block)]) impl->states.clear(slot);
+      if (impl->disk) impl->stage_state(block, slot);
+    });
+    if (disk) impl->open_disk(std::move(disk));
     return std::shared_ptr<KvCache>(new KvCache(std::move(impl)));
   } catch (const std::bad_alloc&) {
     return out_of_memory("kv cache", "no memory for the index of {} blocks", num_blocks);
@@ -263,6 +168,8 @@ KvCacheStats KvCache::stats() const {
   stats.num_states = impl_->states.num_slots();
   stats.free_states = impl_->states.available();
   stats.num_snapshots = impl_->states.num_snapshots();
+  stats.disk_tokens = impl_->disk_tokens;
+  if (impl_->disk) stats.disk = impl_->disk->tier->stats();
   return stats;
 }
 
@@ -274,8 +181,9 @@ int32_t KvCache::content_id(const Hash128& content) {
   return impl_->contents.emplace(std::pair(content.high, content.low), next).first->second;
 }
 
-KvSequence KvCache::new_sequence(std::string salt, int64_t rope_length) {
+KvSequence KvCache::new_sequence(std::string salt, int64_t rope_length, bool secret) {
   KvSequence sequence;
+  sequence.secret_ = secret || impl_->config.zero_retention;
   sequence.rope_length_ = rope_length;
   sequence.salt_ = std::make_shared<const std::string>(salt_with_length(std::move(salt), rope_length));
   sequence.cache_ = shared_from_this();
@@ -366,11 +274,11 @@ Status KvCache::reserve(KvSequence& sequence, int64_t num_tokens) {
   }
   if (takes_state) sequence.state_slot_ = impl_->states.take();
   if (copies) {
-    const int32_t copy = impl_->take_block();
+    const int32_t copy = impl_->take_block(sequence.secret_);
     impl_->pool.copy_block(sequence.block_ids_[last], copy);
     impl_->drop_block(std::exchange(sequence.block_ids_[last], copy));
   }
-  for (int64_t i = 0; i < added; ++i) sequence.block_ids_.push_back(impl_->take_block());
+  for (int64_t i = 0; i < added; ++i) sequence.block_ids_.push_back(impl_->take_block(sequence.secret_));
   return Status();
 }
 
@@ -442,7 +350,8 @@ Status KvCache::commit(KvSequence& sequence, std::span<const int32_t> token_ids,
     return invalid_argument("kv cache", "{} positions committed, the state was opened for {}", num_tokens,
                             sequence.open_end_);
   }
-  if (!impl_->config.prefix_index) {
+  if (sequence.fetch_) return failed_precondition("kv cache", "blocks of the sequence are on their way from disk");
+  if (!impl_->config.prefix_index || sequence.secret_) {
     const std::lock_guard lock(impl_->mutex);
     impl_->close_state(sequence);
     sequence.num_tokens_ = num_tokens;
@@ -465,6 +374,9 @@ Status KvCache::commit(KvSequence& sequence, std::span<const int32_t> token_ids,
       return invalid_argument("kv cache", "the tokens of block {} are not those published before", published);
     }
     if (found < 0) {
+      if (impl_->disk) {
+        impl_->disk->keys[static_cast<size_t>(own)] = impl_->disk_key_of(parent, *sequence.salt_, tokens);
+      }
       impl_->index.insert(own, hash, parent, tokens, sequence.salt_);
     } else if (found != own) {
       impl_->pool.hold(found);
@@ -482,6 +394,7 @@ KvSequence KvCache::fork(const KvSequence& sequence) {
   KvSequence copy;
   if (sequence.cache_.get() != this) return copy;
   copy.rope_length_ = sequence.rope_length_;
+  copy.secret_ = sequence.secret_;
   const auto stored = static_cast<ptrdiff_t>(impl_->blocks_for(sequence.num_tokens_));
   if (impl_->has_state()) {
     copy.salt_ = sequence.salt_;
@@ -507,15 +420,19 @@ KvSequence KvCache::fork(const KvSequence& sequence) {
 
 void KvCache::rewind(KvSequence& sequence, int64_t num_tokens) {
   if (sequence.cache_.get() != this) return;
+  if (sequence.fetch_) {
+    sequence.fetch_->fetch->cancel();  // before its blocks are anybody else's
+    sequence.fetch_ = nullptr;
+  }
   const std::lock_guard lock(impl_->mutex);
   int64_t kept = std::clamp<int64_t>(num_tokens, 0, sequence.num_tokens_);
   if (impl_->has_state()) {
-    impl_->drop_pending(sequence.pending_);
+    impl_->drop_pending(sequence);
     if (kept > 0 && (kept != sequence.num_tokens_ || sequence.open_end_ >= 0)) {
       kept = impl_->restore_state(sequence.state_slot_, sequence.block_ids_, kept);
     }
     sequence.open_end_ = -1;
-    if (kept == 0 && sequence.state_slot_ >= 0) impl_->states.give(std::exchange(sequence.state_slot_, -1));
+    if (kept == 0) impl_->give_state(sequence);
   }
   sequence.num_tokens_ = kept;
   sequence.num_published_ = std::min(sequence.num_published_, sequence.num_tokens_ / impl_->block_size);
@@ -525,16 +442,19 @@ void KvCache::rewind(KvSequence& sequence, int64_t num_tokens) {
 void KvCache::release(KvSequence& sequence) { rewind(sequence, 0); }
 
 void KvCache::clear_prefix_index() {
-  const std::lock_guard lock(impl_->mutex);
-  // In the list's order children come before their parents.
-  const auto list = impl_->pool.checked_free_list();
-  if (!list.ok()) return;
-  for (const int32_t block : *list) {
-    if (!impl_->index.contains(block)) continue;
-    impl_->index.erase(block);
-    impl_->states.detach(block);
-    impl_->pool.discard_contents(block);
+  {
+    const std::lock_guard lock(impl_->mutex);
+    // In the list's order children come before their parents.
+    const auto list = impl_->pool.checked_free_list();
+    if (!list.ok()) return;
+    for (const int32_t block : *list) {
+      if (!impl_->index.contains(block)) continue;
+      impl_->index.erase(block);
+      impl_->states.detach(block);
+      impl_->pool.discard_contents(block);
+    }
   }
+  if (impl_->disk) impl_->disk->tier->clear(impl_->disk->tag);
 }
 
 Status KvCache::save(const KvSequence& sequence, std::span<const int32_t> token_ids, const WriteCallback& write) const {
@@ -641,7 +561,8 @@ Status KvCache::check_invariants(std::span<const KvSequence* const> all_sequence
       }
     }
     if (stored > held) return internal_error("kv cache", "{} tokens lie in {} blocks", sequence->num_tokens_, held);
-    if (sequence->num_published_ != (impl_->config.prefix_index ? full : 0)) {
+    if (sequence->secret_ ? sequence->num_published_ > full
+                          : sequence->num_published_ != (impl_->config.prefix_index ? full : 0)) {
       return internal_error("kv cache", "{} of {} full blocks are published", sequence->num_published_, full);
     }
     for (int64_t i = 0; i < held; ++i) {

@@ -2,6 +2,7 @@
 // before.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,9 +14,14 @@
 #include "base/byte_source.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "kv/disk_stats.h"
 #include "tensor/kv_layout.h"
 
 namespace headrace {
+
+namespace kv {
+class DiskTier;
+}
 
 struct KvCacheConfig {
   // One for each part of the cache, of a layer one or more, all with the same dtype and block_size. Without KV heads
@@ -28,6 +34,7 @@ struct KvCacheConfig {
   int32_t max_snapshots = 0;      // states kept beside them
   int32_t snapshot_interval = 0;  // tokens between snapshots, a multiple of the block size; 0: none are made
   bool prefix_index = true;
+  bool zero_retention = false;  // every sequence is secret (KvCache::new_sequence)
   // Everything that changes the meaning of cached values beside the tokens: model content, weight version,
   // rope, window, activations. Part of every block's hash and of saved files.
   Hash128 identity;
@@ -46,6 +53,8 @@ struct KvCacheStats {
   int64_t num_states = 0;     // slots for recurrent states, of sequences and snapshots
   int64_t free_states = 0;    // not the current state of a sequence
   int64_t num_snapshots = 0;
+  int64_t disk_tokens = 0;  // of positions that came from disk
+  KvDiskStats disk;
 };
 
 // Why match_prefix found no more.
@@ -64,6 +73,7 @@ struct KvStateSnapshot {
 };
 
 class KvCache;
+struct KvFetch;
 
 // The blocks of one sequence: block_ids()[i] holds positions [i * block_size, (i + 1) * block_size). Movable;
 // gives its blocks back when destroyed. Keeps the cache alive.
@@ -82,6 +92,10 @@ class KvSequence {
   // Which rotation its keys have, of a model that rotates sequences by their length (model/rope_length.h): sequences of
   // different ones never share blocks.
   int64_t rope_length() const { return rope_length_; }
+  // Whether blocks are on their way from disk (KvCache::begin_fetch).
+  bool fetching() const { return fetch_ != nullptr; }
+  // Of a sequence that leaves nothing behind (KvCache::new_sequence).
+  bool secret() const { return secret_; }
 
  private:
   friend class KvCache;
@@ -91,6 +105,8 @@ class KvSequence {
   int64_t num_published_ = 0;  // leading blocks that are in the prefix index
   int64_t rope_length_ = 0;
   std::shared_ptr<const std::string> salt_;  // with the rope length in it
+  bool secret_ = false;
+  std::shared_ptr<KvFetch> fetch_;
   // Of a model with recurrent state:
   int32_t state_slot_ = -1;  // the state after num_tokens_ positions; -1: none is stored
   int64_t open_end_ = -1;    // a step has opened the state and will leave it there; -1: it is closed
@@ -110,6 +126,8 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
  public:
   // Allocates the pool (zeroed; memory is used as blocks are); kOutOfMemory when that fails, kInvalidArgument
   // for a configuration that cannot hold a token.
+  // `disk` (may be null): where blocks go that lose their place in the pool, and where they are found again.
+  static Result<std::shared_ptr<KvCache>> create(KvCacheConfig config, std::unique_ptr<kv::DiskTier> disk);
   static Result<std::shared_ptr<KvCache>> create(KvCacheConfig config);
 
   const KvCacheConfig& config() const;
@@ -123,8 +141,9 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   // the cache lives. Not of sequences that are saved.
   int32_t content_id(const Hash128& content);
 
-  // An empty sequence. Sequences with different salts (tenants, say) never share blocks.
-  KvSequence new_sequence(std::string salt = {}, int64_t rope_length = 0);
+  // An empty sequence. Sequences with different salts (tenants, say) never share blocks. What a secret one computes is never
+  // published or written to disk, and wiped when it is dropped.
+  KvSequence new_sequence(std::string salt = {}, int64_t rope_length = 0, bool secret = false);
 
   // For an empty sequence: takes the longest run of full blocks whose tokens equal the front of token_ids
   // (compared token by token, not by hash alone), at most max_tokens. Returns the positions now stored: 0 for
@@ -136,6 +155,22 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   // nothing is held, counted or refreshed.
   int64_t peek_prefix(std::span<const int32_t> token_ids, int64_t max_tokens, const std::string& salt,
                       int64_t rope_length = 0) const;
+
+  // For a sequence that was matched: looks on disk for the full blocks behind those it has, at most to max_tokens, reserves them
+  // and begins to read. Returns the position up to which values are on their way; num_tokens() where there are none, or no
+  // room. Meanwhile the sequence can be released or rewound, which ends it; nothing else. token_ids are those of commit.
+  int64_t begin_fetch(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens);
+  bool fetch_done(const KvSequence& sequence) const;
+  void wait_fetch(const KvSequence& sequence, std::chrono::milliseconds limit) const;
+  // What arrived counts as stored from here on, as if it had been computed; num_tokens() is returned. What of it could not be
+  // read is to be computed.
+  int64_t end_fetch(KvSequence& sequence, std::span<const int32_t> token_ids);
+  // match_prefix, and what the disk has behind it, waited for.
+  int64_t match_and_fetch(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens);
+  // Waits until all published blocks are on disk, as far as they fit there.
+  void flush_disk();
+  // Of tests whose tier has no thread.
+  kv::DiskTier* disk_tier();
 
   // Makes room for positions [sequence.num_tokens(), num_tokens): new blocks, and a private copy of a shared
   // or published last block that would be written. kResourceExhausted, and nothing changed, when the pool has
@@ -170,7 +205,7 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   void rewind(KvSequence& sequence, int64_t num_tokens);
   // Gives all blocks back; published ones stay in the index until they are evicted.
   void release(KvSequence& sequence);
-  // Drops every unheld published block.
+  // Drops every unheld published block, and the files of this cache's kind on disk.
   void clear_prefix_index();
 
   // Writes the stored positions, their tokens and a checksum, in a form that names its layout version, the

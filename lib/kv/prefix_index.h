@@ -31,6 +31,9 @@ class PrefixIndex {
   bool contains(int32_t block) const { return nodes_[static_cast<size_t>(block)].published; }
   const Hash128& hash(int32_t block) const { return nodes_[static_cast<size_t>(block)].hash; }
   int32_t parent(int32_t block) const { return nodes_[static_cast<size_t>(block)].parent; }
+  std::span<const int32_t> tokens(int32_t block) const {
+    return std::span(tokens_).subspan(static_cast<size_t>(block) * block_size_, block_size_);
+  }
 
   // tokens [block_size]; parent -1 for the first block of a sequence, whose hash is then root_hash's.
   Hash128 child_hash(const Hash128& parent_hash, std::span<const int32_t> tokens) const;
@@ -54,9 +57,6 @@ class PrefixIndex {
     bool published = false;
   };
   size_t bucket(const Hash128& hash) const { return static_cast<size_t>(hash.low) & (buckets_.size() - 1); }
-  std::span<const int32_t> tokens(int32_t block) const {
-    return std::span(tokens_).subspan(static_cast<size_t>(block) * block_size_, block_size_);
-  }
 
   size_t block_size_;
   uint64_t hash_mask_;

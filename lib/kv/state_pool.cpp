@@ -47,6 +47,7 @@ bool StatePool::evict(int32_t keep) {
     if (s.use != Use::kSnapshot || slot == keep) continue;
     if (oldest < 0 || s.last_used < slots_[static_cast<size_t>(oldest)].last_used) oldest = slot;
   }
+  if (oldest >= 0 && on_evict_) on_evict_(slots_[static_cast<size_t>(oldest)].block, oldest);
   if (oldest >= 0) release(oldest);
   return oldest >= 0;
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/status.h"
@@ -24,6 +25,9 @@ class StatePool {
   // Called once. num_current slots are never given to snapshots, of which there are at most max_snapshots.
   // kInvalidArgument for sizes that overflow, kOutOfMemory when the system gives no memory.
   Status allocate(uint64_t state_bytes, int32_t num_current, int32_t max_snapshots, int32_t num_blocks);
+
+  // Told of a snapshot that gives way, before its bytes do.
+  void on_evict(std::function<void(int32_t block, int32_t slot)> told) { on_evict_ = std::move(told); }
 
   uint64_t state_bytes() const { return state_bytes_; }
   uint64_t bytes() const { return size_; }
@@ -74,6 +78,7 @@ class StatePool {
   int32_t num_pending_ = 0;
   int32_t num_attached_ = 0;
   uint64_t clock_ = 0;
+  std::function<void(int32_t, int32_t)> on_evict_;
   std::vector<Slot> slots_;
   std::vector<int32_t> free_;      // the last one is taken first: its pages are warm
   std::vector<int32_t> of_block_;  // [num_blocks]

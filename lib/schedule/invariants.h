@@ -21,6 +21,7 @@ struct SequenceSnapshot {
   int64_t num_blocks = 0;  // held
   bool in_queue = false;   // listed as waiting
   bool in_running = false;
+  bool in_loading = false;
   bool last_event_sent = false;  // of its request
 };
 

@@ -14,6 +14,7 @@ namespace headrace::schedule {
 
 enum class SequenceState : int32_t {
   kWaiting,    // queued, never scheduled
+  kLoading,    // holds room in the cache and a place beside the running ones; its values are on their way from disk
   kRunning,    // holds room in the cache and takes part in steps
   kPreempted,  // gave its room up and waits to be computed again
   kFinished,   // ended; holds nothing
@@ -21,7 +22,7 @@ enum class SequenceState : int32_t {
 };
 
 constexpr std::string_view state_name(SequenceState state) {
-  constexpr std::string_view kNames[] = {"waiting", "running", "preempted", "finished", "cancelled"};
+  constexpr std::string_view kNames[] = {"waiting", "loading", "running", "preempted", "finished", "cancelled"};
   return kNames[static_cast<int>(state)];
 }
 

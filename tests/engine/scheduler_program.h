@@ -13,6 +13,7 @@
 
 #include "engine/guessing_drafter.h"
 #include "engine/toy_engine.h"
+#include "unit/memory_tier.h"
 
 namespace headrace::engine::toy {
 
@@ -83,6 +84,7 @@ class SchedulerProgram {
     cache_ = cache.take();
     options_.draft_always = byte() % 2 == 0;
     options_.max_draft_tokens = static_cast<int32_t>(pick(1, 12));
+    if (options_.kv_prefix_index && pick(0, 2) != 0) put_tier();
     auto made = Scheduler::create(model_, cache_, options_, make_drafters());
     require(made.status());
     scheduler_ = made.take();
@@ -130,8 +132,52 @@ class SchedulerProgram {
         if (byte() % 4 == 0) cache_->clear_prefix_index();
         return;
       }
+      case 10: return change_tier();
       default: step();
     }
+  }
+
+  // The same cache with a disk behind it, whose work is done when the program says so.
+  void put_tier() {
+    folder_ = std::make_shared<kv::MemoryFolder>();
+    kv::DiskTierConfig config;
+    config.threaded = false;
+    config.max_bytes = static_cast<uint64_t>(pick(1, 40)) * 512;  // a block's file has 432 bytes
+    config.max_queued_bytes = static_cast<uint64_t>(pick(1, 40)) * 256;
+    auto cache = KvCache::create(cache_->config(), kv::open_memory_tier(folder_, config));
+    require(cache.status());
+    cache_ = cache.take();
+  }
+
+  // Faults of the disk, and work on it.
+  void change_tier() {
+    if (!folder_) return;
+    switch (byte() % 8) {
+      case 0: folder_->fail_writes = static_cast<int>(pick(0, 3)); return;
+      case 1: {
+        folder_->read_fault = static_cast<kv::MemoryFolder::ReadFault>(pick(1, 4));
+        folder_->fail_reads = static_cast<int>(pick(1, 3));
+        folder_->flip = static_cast<uint64_t>(byte()) * 37;
+        return;
+      }
+      case 2: folder_->capacity = byte() % 2 == 0 ? ~uint64_t{0} : static_cast<uint64_t>(pick(0, 20)) * 512; return;
+      case 3: {
+        if (byte() % 4 == 0) folder_->files.clear();
+        return;
+      }
+      case 4: {
+        if (byte() % 8 == 0) cache_->flush_disk();
+        return;
+      }
+      default: work_on_disk(pick(1, 6));
+    }
+  }
+
+  void work_on_disk(int64_t pieces) {
+    while (pieces-- > 0 && cache_->disk_tier()->run_one()) {
+    }
+    const KvDiskStats disk = cache_->stats().disk;
+    require(disk.bytes <= disk.max_bytes, "the files have more bytes than they may");
   }
 
   std::string tenant() { return std::string(1, static_cast<char>('a' + byte() % 4)); }
@@ -148,6 +194,7 @@ class SchedulerProgram {
     if (!session && byte() % 6 == 0) params.cache_salt = "s";
     if (byte() % 8 == 0) params.num_prompt_logprobs = 1;
     if (byte() % 32 == 0) params.deadline_ms = 1;
+    if (!session && byte() % 8 == 0) params.zero_retention = true;
     params.session = session;
     const char* const drafters[] = {"off", "g0", "g1", "g2", "g4", "g5", "g6", "g7,g1", "auto", "ngram,suffix"};
     params.drafter = drafters[byte() % std::size(drafters)];
@@ -216,6 +263,7 @@ class SchedulerProgram {
 
   bool step() {
     executor_->now_ns += 500'000;
+    if (folder_ && (size_ == 0 || byte() % 2 == 0)) work_on_disk(2);
     const auto more = scheduler_->step();
     require(more.status());
     require(scheduler_->check_invariants());
@@ -283,15 +331,23 @@ class SchedulerProgram {
     sessions_.clear();
     require(cache_->check_invariants());
     require(cache_->stats().free_blocks == cache_->stats().num_blocks, "all blocks are free");
+    disk_ = cache_->stats().disk;
     return metrics;
   }
 
+ public:
+  // Of the run.
+  const KvDiskStats& disk() const { return disk_; }
+
+ private:
   const uint8_t* data_;
   size_t size_;
   std::shared_ptr<ToyExecutor> executor_;
   std::shared_ptr<const EngineModel> model_;
   EngineOptions options_;
   std::shared_ptr<KvCache> cache_;
+  std::shared_ptr<kv::MemoryFolder> folder_;  // null: the cache has no disk
+  KvDiskStats disk_;
   std::shared_ptr<Scheduler> scheduler_;
   std::vector<std::shared_ptr<Session>> sessions_;
   std::map<uint64_t, Asked> asked_;
