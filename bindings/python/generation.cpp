@@ -117,6 +117,8 @@ void set_parameter(headrace::Request& request, Parameters& parameters, const std
     request.set_cache_salt(text_of(value));
   else if (name == "drafter")
     request.set_drafter(text_of(value));
+  else if (name == "zero_retention")
+    request.set_zero_retention(value.cast<bool>());
   else if (name == "tenant")
     request.set_tenant(text_of(value));
   else if (name == "adapter")
@@ -407,6 +409,23 @@ py::dict metrics_dict(const headrace::Scheduler& scheduler) {
   HEADRACE_PUT(preemptions);
   HEADRACE_PUT(evictions);
   HEADRACE_PUT(prefix_waits);
+  HEADRACE_PUT(num_loading);
+  HEADRACE_PUT(disk_tokens);
+  HEADRACE_PUT(disk_max_bytes);
+  HEADRACE_PUT(disk_bytes);
+  HEADRACE_PUT(disk_files);
+  HEADRACE_PUT(disk_written_files);
+  HEADRACE_PUT(disk_written_bytes);
+  HEADRACE_PUT(disk_read_files);
+  HEADRACE_PUT(disk_read_bytes);
+  HEADRACE_PUT(disk_evicted_files);
+  HEADRACE_PUT(disk_dropped_writes);
+  HEADRACE_PUT(disk_failed_writes);
+  HEADRACE_PUT(disk_missing_files);
+  HEADRACE_PUT(disk_unreadable_files);
+  HEADRACE_PUT(disk_truncated_files);
+  HEADRACE_PUT(disk_damaged_files);
+  HEADRACE_PUT(disk_foreign_files);
 #undef HEADRACE_PUT
   out["queue"] = latency_dict(scheduler.latency(HEADRACE_LATENCY_QUEUE));
   out["first_token"] = latency_dict(scheduler.latency(HEADRACE_LATENCY_FIRST_TOKEN));
@@ -512,7 +531,8 @@ void register_generation(py::module_& module) {
       "ignore_eos, hidden_states (layers, numbered as in transformers: float32 arrays [layers, rows, hidden_size] come "
       "in "
       "order, without a copy), hidden_range ((begin, end): positions of the prompt, and of the output behind it), "
-      "deadline_ms, priority, tenant, cache_salt, drafter, adapter, session, images (each uint8 [height, width, 3], "
+      "deadline_ms, priority, tenant, cache_salt, drafter, zero_retention, adapter, session, images (each uint8 [height, "
+      "width, 3], "
       "or "
       "float32 pixel "
       "values: [channels, height, width], or (patches, (rows, columns)) where the model takes patches; the prompt has "

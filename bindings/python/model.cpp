@@ -128,6 +128,8 @@ void register_model(py::module_& module) {
            }),
            py::arg("model"), "Keywords: kv_dtype, max_tokens, block_size, prefix_index.")
       .def("clear", &headrace::KVCache::clear, "Forget cached prefixes that nothing holds.")
+      .def("flush", &headrace::KVCache::flush, py::call_guard<py::gil_scoped_release>(),
+           "Wait until all prefixes that it knows are on disk (kv.disk_path).")
       .def_property_readonly("stats", [](const headrace::KVCache& self) {
         const headrace_kv_cache_stats stats = self.stats();
         py::dict out;
@@ -213,6 +215,15 @@ void register_model(py::module_& module) {
           },
           py::arg("path"),
           "Write tokens, messages and cached values to a file, which keeps its mode; a new one has 0600.")
+      .def(
+          "park",
+          [](PythonSession& self, const py::object& given) {
+            const std::string path = path_from(given);
+            py::gil_scoped_release release;
+            self.session.park(path);
+          },
+          py::arg("path"),
+          "The same, and give the cached values up; they come back from the file when they are needed.")
       .def_property_readonly("tokens", [](const PythonSession& self) { return self.session.tokens(); });
 }
 

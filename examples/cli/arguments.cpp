@@ -44,6 +44,9 @@ void SettingArguments::add_to(CLI::App& command) {
       ->transform(within(0, INT32_MAX));
   command.add_option("--isa", isa, "instruction set: auto, baseline, avx2, avx_vnni, avx512_vnni, neon, neon_dotprod");
   command.add_option("--kv-dtype", kv_dtype, "type of cached keys and values: f32, f16, bf16, q8");
+  command.add_option("--kv-disk-path", kv_disk_path, "folder for cached blocks that memory has no room for");
+  command.add_option("--kv-disk-bytes", kv_disk_bytes, "bytes of the files there (default: 4 GiB)");
+  command.add_option("--kv-disk-codec", kv_disk_codec, "how they are compressed: none, zstd");
   command.add_option("--set", settings, "further setting as key=value (docs/c-abi.md lists them)")->take_all();
 }
 
@@ -61,6 +64,9 @@ headrace::Options SettingArguments::options(std::initializer_list<std::string_vi
   if (!isa.empty()) options.set("engine.isa", isa);
   if (!kv_dtype.empty()) options.set("kv.dtype", kv_dtype);
   if (!drafter.empty()) options.set("scheduler.drafter", drafter);
+  if (!kv_disk_path.empty()) options.set("kv.disk_path", kv_disk_path);
+  if (!kv_disk_bytes.empty()) options.set("kv.disk_bytes", kv_disk_bytes);
+  if (!kv_disk_codec.empty()) options.set("kv.disk_codec", kv_disk_codec);
   for (const std::string& setting : settings) {
     const size_t equals = setting.find('=');
     if (equals == std::string::npos) throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "is not key=value", setting);

@@ -54,7 +54,8 @@ void run(const RunArguments& arguments) {
   arguments.sampling.apply(request);
   if (!arguments.adapter.empty()) request.set_adapter(headrace::Adapter::load(model, arguments.adapter));
 
-  headrace::Scheduler scheduler(model, options);
+  headrace::KVCache cache(model, options);
+  headrace::Scheduler scheduler(model, cache, options);
   std::string text;
   nlohmann::ordered_json tokens = nlohmann::ordered_json::array(), summary;
   scheduler.run(request, [&](const headrace::Event& event) {
@@ -68,6 +69,7 @@ void run(const RunArguments& arguments) {
     }
     return true;
   });
+  cache.flush();
   if (!arguments.trace.empty()) write_file(arguments.trace, model.describe_trace());
   if (arguments.json) {
     nlohmann::ordered_json out = {{"text", text}, {"tokens", tokens}};

@@ -69,6 +69,24 @@ void add_engine_metrics(MetricsText& text, Context& context) {
   gauge("kv_blocks", "Blocks of the KV cache.", kv.num_blocks);
   gauge("kv_free_blocks", "Blocks held by no session or request.", kv.free_blocks);
   gauge("kv_cached_blocks", "Blocks found by their prefix.", kv.cached_blocks);
+  counter("disk_tokens", "Tokens read from disk in place of being computed.", now.disk_tokens);
+  gauge("sequences_loading", "Sequences whose values are on their way from disk.", now.num_loading);
+  gauge("kv_disk_bytes", "Bytes of the files in the folder of kv.disk_path.", static_cast<int64_t>(now.disk_bytes));
+  gauge("kv_disk_max_bytes", "Bytes that they may have.", static_cast<int64_t>(now.disk_max_bytes));
+  gauge("kv_disk_files", "Files there.", now.disk_files);
+  counter("kv_disk_written_files", "Files written there.", now.disk_written_files);
+  counter("kv_disk_written_bytes", "Bytes written there.", now.disk_written_bytes);
+  counter("kv_disk_read_files", "Files read there.", now.disk_read_files);
+  counter("kv_disk_read_bytes", "Bytes read there, before compression.", now.disk_read_bytes);
+  counter("kv_disk_evicted_files", "Files that gave way to others.", now.disk_evicted_files);
+  counter("kv_disk_dropped_writes", "Blocks lost because too many waited to be written.", now.disk_dropped_writes);
+  counter("kv_disk_failed_writes", "Files that could not be written.", now.disk_failed_writes);
+  text.family("headrace_kv_disk_refused_files_total", "counter", "Files that gave nothing, by what they were.");
+  text.value(static_cast<double>(now.disk_missing_files), {{"reason", "missing"}});
+  text.value(static_cast<double>(now.disk_unreadable_files), {{"reason", "unreadable"}});
+  text.value(static_cast<double>(now.disk_truncated_files), {{"reason", "truncated"}});
+  text.value(static_cast<double>(now.disk_damaged_files), {{"reason", "damaged"}});
+  text.value(static_cast<double>(now.disk_foreign_files), {{"reason", "foreign"}});
   const auto latency = [&](const char* name, const char* help, int32_t kind) {
     text.family(name, "histogram", help);
     text.latency(scheduler.latency(kind));

@@ -150,6 +150,7 @@ void serve(headrace::Model model, const headrace::Options& options, const Settin
   router.join();
   io.restart();
   io.poll();  // what the last connections and handlers left behind
+  if (served.generates()) served.kv_cache().flush();
 }
 
 }  // namespace server

@@ -471,6 +471,10 @@ class KVCache {
   void clear() {
     detail::call([&](headrace_error** error) { return headrace_kv_cache_clear(handle_.get(), error); });
   }
+  // Waits until all prefixes that it knows are on disk (the option kv.disk_path).
+  void flush() {
+    detail::call([&](headrace_error** error) { return headrace_kv_cache_flush(handle_.get(), error); });
+  }
   headrace_kv_cache* get() const { return handle_.get(); }
 
  private:
@@ -563,6 +567,11 @@ class Session {
   void save(std::string_view path) const {
     detail::call(
         [&](headrace_error** error) { return headrace_session_save(handle_.get(), path.data(), path.size(), error); });
+  }
+  // Saves it, and gives its cached values up until they are needed again.
+  void park(std::string_view path) {
+    detail::call(
+        [&](headrace_error** error) { return headrace_session_park(handle_.get(), path.data(), path.size(), error); });
   }
   headrace_session* get() const { return handle_.get(); }
 
@@ -702,6 +711,11 @@ class Request {
   Request& set_drafter(std::string_view drafter) {
     return call([&](headrace_error** error) {
       return headrace_request_set_drafter(get(), drafter.data(), drafter.size(), error);
+    });
+  }
+  Request& set_zero_retention(bool zero_retention) {
+    return call([&](headrace_error** error) {
+      return headrace_request_set_zero_retention(get(), zero_retention ? 1 : 0, error);
     });
   }
   headrace_request* get() const { return handle_.get(); }

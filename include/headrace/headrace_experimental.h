@@ -94,6 +94,22 @@ HEADRACE_API headrace_status headrace_session_append_parts(headrace_session* ses
                                                            size_t role_size, const char* parts, size_t parts_size,
                                                            headrace_error** error);
 
+/* ---- Values on disk, and none kept ------------------------------------------------------------------------------- */
+
+/* [object] As headrace_session_save, and gives the session's blocks back. The next request on it, evaluation or save reads the
+ * file, in the calling thread; one that is gone or not as it was costs computing the values again. Another process goes on with
+ * headrace_session_restore. */
+HEADRACE_API headrace_status headrace_session_park(headrace_session* session, const char* path, size_t path_size,
+                                                   headrace_error** error);
+/* [any] Waits until all prefixes that the cache knows are in the folder of the option "kv.disk_path", as far as "kv.disk_bytes"
+ * allows: blocks go there by themselves once nothing uses them, but a process may end before. Nothing without the option. */
+HEADRACE_API headrace_status headrace_kv_cache_flush(headrace_kv_cache* kv_cache, headrace_error** error);
+/* [object] 1: what the request computes is found by no other one, never goes to disk, and is wiped from the cache when the request
+ * ends. Submit refuses it for a request on a session, which keeps its tokens; the option "kv.zero_retention" is for all requests
+ * and sessions of a cache. */
+HEADRACE_API headrace_status headrace_request_set_zero_retention(headrace_request* request, int32_t zero_retention,
+                                                                 headrace_error** error);
+
 /* ---- Tenants ---------------------------------------------------------------------------------------------------- */
 
 /* [object] On whose behalf the request runs; empty is the default, a tenant like others. Tenants that wait share a scheduler's
@@ -159,6 +175,25 @@ typedef struct headrace_scheduler_metrics {
   uint64_t preemptions;
   uint64_t evictions;    /* cached blocks whose contents gave way, of the cache */
   uint64_t prefix_waits; /* requests that waited for a prefix which another one of the tenant was computing */
+  /* the disk tier ("kv.disk_path"), of the cache; all 0 without */
+  int64_t num_loading;     /* now; sequences whose values are on their way from disk */
+  uint64_t disk_tokens;    /* of this scheduler's sequences, read from disk in place of being computed */
+  uint64_t disk_max_bytes; /* "kv.disk_bytes" */
+  uint64_t disk_bytes;     /* now, of the folder */
+  int64_t disk_files;      /* now */
+  uint64_t disk_written_files;
+  uint64_t disk_written_bytes;
+  uint64_t disk_read_files;
+  uint64_t disk_read_bytes;     /* before compression */
+  uint64_t disk_evicted_files;  /* that gave way to others */
+  uint64_t disk_dropped_writes; /* blocks lost because too many waited to be written */
+  uint64_t disk_failed_writes;  /* because the disk was full, say */
+  /* reads that gave nothing, by what the file was; its tokens were computed */
+  uint64_t disk_missing_files;
+  uint64_t disk_unreadable_files;
+  uint64_t disk_truncated_files;
+  uint64_t disk_damaged_files;
+  uint64_t disk_foreign_files; /* of another model, layout, version or other tokens */
 } headrace_scheduler_metrics;
 
 HEADRACE_API void headrace_scheduler_metrics_init(headrace_scheduler_metrics* metrics);

@@ -59,4 +59,12 @@ headrace_status headrace_kv_cache_clear(headrace_kv_cache* kv_cache, headrace_er
   });
 }
 
+headrace_status headrace_kv_cache_flush(headrace_kv_cache* kv_cache, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (kv_cache == nullptr) return null_argument("kv_cache");
+    kv_cache->cache->flush_disk();
+    return Status();
+  });
+}
+
 }  // extern "C"

@@ -100,6 +100,24 @@ headrace_status headrace_scheduler_get_metrics(const headrace_scheduler* schedul
     values.preemptions = now.preemptions;
     values.evictions = static_cast<uint64_t>(report.kv.evictions);
     values.prefix_waits = now.prefix_waits;
+    values.num_loading = now.num_loading;
+    values.disk_tokens = now.disk_tokens;
+    const KvDiskStats& disk = report.kv.disk;
+    values.disk_max_bytes = disk.max_bytes;
+    values.disk_bytes = disk.bytes;
+    values.disk_files = disk.files;
+    values.disk_written_files = disk.written_files;
+    values.disk_written_bytes = disk.written_bytes;
+    values.disk_read_files = disk.read_files;
+    values.disk_read_bytes = disk.read_bytes;
+    values.disk_evicted_files = disk.evicted_files;
+    values.disk_dropped_writes = disk.dropped_writes;
+    values.disk_failed_writes = disk.failed_writes;
+    values.disk_missing_files = disk.missing_files;
+    values.disk_unreadable_files = disk.unreadable_files;
+    values.disk_truncated_files = disk.truncated_files;
+    values.disk_damaged_files = disk.damaged_files;
+    values.disk_foreign_files = disk.foreign_files;
     return write_struct("metrics", values, metrics, kMetricsSize1);
   });
 }

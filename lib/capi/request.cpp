@@ -372,6 +372,15 @@ headrace_status headrace_request_set_progress(headrace_request* request, int32_t
   });
 }
 
+headrace_status headrace_request_set_zero_retention(headrace_request* request, int32_t zero_retention,
+                                                    headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (request == nullptr) return null_argument("request");
+    HEADRACE_ASSIGN_OR_RETURN(request->params.zero_retention, flag_argument("zero_retention", zero_retention));
+    return Status();
+  });
+}
+
 headrace_status headrace_request_set_cache_salt(headrace_request* request, const char* salt, size_t salt_size,
                                                 headrace_error** error) {
   return guarded(error, [&]() -> Status {

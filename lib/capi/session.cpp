@@ -136,6 +136,15 @@ headrace_status headrace_session_save(const headrace_session* session, const cha
   });
 }
 
+headrace_status headrace_session_park(headrace_session* session, const char* path, size_t path_size,
+                                      headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (session == nullptr) return null_argument("session");
+    HEADRACE_ASSIGN_OR_RETURN(const std::string_view text, path_argument(path, path_size));
+    return session->session->park(std::string(text));
+  });
+}
+
 headrace_status headrace_session_restore(const headrace_model* model, headrace_kv_cache* kv_cache,
                                          const headrace_options* options, headrace_source* source,
                                          headrace_session** session, headrace_error** error) {

@@ -73,6 +73,7 @@ TEST_CASE("every function refuses NULL handles by name") {
   check_refused("model", [](E e) { return headrace_kv_cache_create(nullptr, nullptr, nullptr, e); });
   check_refused("kv_cache", [](E e) { return headrace_kv_cache_get_stats(nullptr, nullptr, e); });
   check_refused("kv_cache", [](E e) { return headrace_kv_cache_clear(nullptr, e); });
+  check_refused("kv_cache", [](E e) { return headrace_kv_cache_flush(nullptr, e); });
   check_refused("model", [](E e) { return headrace_session_create(nullptr, nullptr, nullptr, nullptr, e); });
   check_refused("session", [](E e) { return headrace_session_append_tokens(nullptr, nullptr, 0, e); });
   check_refused("session", [](E e) { return headrace_session_append_text(nullptr, nullptr, 0, 0, e); });
@@ -119,6 +120,8 @@ TEST_CASE("every function refuses NULL handles by name") {
   check_refused("session", [](E e) { return headrace_session_append_parts(nullptr, nullptr, 0, nullptr, 0, e); });
   check_refused("request", [](E e) { return headrace_request_set_progress(nullptr, 1, e); });
   check_refused("event", [](E e) { return headrace_event_get_progress(nullptr, nullptr, e); });
+  check_refused("session", [](E e) { return headrace_session_park(nullptr, nullptr, 0, e); });
+  check_refused("request", [](E e) { return headrace_request_set_zero_retention(nullptr, 1, e); });
   check_refused("request", [](E e) { return headrace_request_set_tenant(nullptr, nullptr, 0, e); });
   check_refused("scheduler", [](E e) { return headrace_scheduler_set_tenant(nullptr, nullptr, 0, nullptr, e); });
   check_refused("scheduler", [](E e) { return headrace_scheduler_get_metrics(nullptr, nullptr, e); });

@@ -189,3 +189,49 @@ TEST_CASE("evaluate without logits computes what follows just the same") {
   skipped.evaluate(std::vector<int32_t>());
   CHECK(skipped.tokens().size() == past.size() + next.size());
 }
+
+TEST_CASE("blocks go to a folder and come back from it in another cache, and parked sessions from their files") {
+  const TemporaryFolder folder;
+  headrace::Options options;
+  options.set("kv.disk_path", folder / "blocks").set("kv.disk_bytes", "100000000");
+  const std::vector<int32_t> past = tokens_from(3, 70);
+  const auto ask = [&](Scheduler& scheduler) {
+    Request request(text_model());
+    request.add_tokens(past).set_length(0, 4).set_ignore_eos(true);
+    return generate(scheduler, request);
+  };
+  std::vector<int32_t> expected;
+  {
+    KVCache cache(text_model(), options);
+    Scheduler scheduler(text_model(), cache, options);
+    expected = ask(scheduler).tokens;
+    cache.flush();
+    CHECK(scheduler.metrics().disk_files == 4);
+  }
+  KVCache cache(text_model(), options);
+  Scheduler scheduler(text_model(), cache, options);
+  CHECK(ask(scheduler).tokens == expected);
+  CHECK(scheduler.metrics().disk_tokens == 64);
+  CHECK(scheduler.metrics().disk_read_files == 4);
+
+  Session session(text_model(), cache, options);
+  const std::vector<float> before = evaluate(session, past);
+  const int64_t held = cache.stats().free_blocks;
+  session.park(folder / "session");
+  CHECK(cache.stats().free_blocks > held);
+  Session straight(text_model(), cache, options);
+  evaluate(straight, past);
+  const std::vector<int32_t> next = tokens_from(50, 5);
+  CHECK(evaluate(session, next) == evaluate(straight, next));
+
+  Request secret(text_model());
+  secret.add_tokens(tokens_from(1, 40)).set_length(0, 2).set_zero_retention(true);
+  generate(scheduler, secret);
+  cache.flush();
+  CHECK(generate(scheduler, secret).usage.cached_tokens == 0);
+  options.set("kv.zero_retention", "true");
+  Session unsaved(text_model(), options);
+  CHECK(failure_of([&] { unsaved.save(folder / "unsaved"); }).place == "kv.zero_retention");
+  options.set("kv.prefix_index", "false");
+  CHECK(failure_of([&] { KVCache(text_model(), options); }).place == "kv.disk_path");
+}
