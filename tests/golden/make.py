@@ -76,7 +76,7 @@ def main():
         for name in arguments.variants or VARIANTS:
             settings = dict(VARIANTS[name])
             architecture = settings.pop("architecture", None)
-            make(os.path.join(arguments.out, name), {**tiny_settings(settings["model_type"]), **settings}, architecture,
+            make(os.path.join(arguments.out, name), {**tiny_settings(settings["model_type"], settings), **settings}, architecture,
                  arguments.seed + sorted(VARIANTS).index(name), arguments)
         return
     if arguments.config:

@@ -33,10 +33,12 @@ def config_of(settings):
     return transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
 
 
-def tiny_settings(model_type):
-    """The settings of TINY that a model type has."""
+def tiny_settings(model_type, given=()):
+    """The settings of TINY that a model type has, but those that are other names of settings given."""
     known = transformers.AutoConfig.for_model(model_type)
-    return {"model_type": model_type, **{key: value for key, value in TINY.items() if hasattr(known, key)}}
+    own_names = getattr(known, "attribute_map", {})
+    return {"model_type": model_type, **{key: value for key, value in TINY.items()
+                                         if hasattr(known, key) and own_names.get(key) not in given}}
 
 
 def class_of(config, architecture=None):

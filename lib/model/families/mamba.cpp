@@ -39,7 +39,10 @@ Result<ModelSpec> mamba_from_config(const ConfigReader& config, const TensorFile
     HEADRACE_ASSIGN_OR_RETURN(const int64_t stated, config.integer("time_step_rank", 1, 1 << 20));
     mamba.step_rank = static_cast<int32_t>(stated);
   }
-  mamba.channels = static_cast<int32_t>(expand * spec.hidden_size);
+  // Where both are stated the number of channels wins, as in the reference.
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t channels,
+                            config.integer_or("intermediate_size", 1, 1 << 24, expand * spec.hidden_size));
+  mamba.channels = static_cast<int32_t>(channels);
   mamba.state_size = static_cast<int32_t>(states);
   mamba.kernel = static_cast<int32_t>(kernel);
   HEADRACE_ASSIGN_OR_RETURN(mamba.conv_bias, config.boolean_or("use_conv_bias", true));
@@ -83,6 +86,11 @@ Result<ModelSpec> mamba2_from_config(const ConfigReader& config, const TensorFil
   Mamba2 mamba{.num_heads = 128, .head_dim = 64, .state_size = 128, .num_groups = 8, .kernel = 4, .conv_bias = true};
   HEADRACE_RETURN_IF_ERROR(read_mamba2(
       config, {"num_heads", "head_dim", "n_groups", "state_size", "conv_kernel", "use_conv_bias", "use_bias"}, mamba));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t expand, config.integer_or("expand", 1, 64, 2));
+  if (expand * spec.hidden_size != mamba.inner()) {
+    return malformed(config.place_of("expand"), "{} times {} are no {} heads of {}", expand, spec.hidden_size,
+                     mamba.num_heads, mamba.head_dim);
+  }
   HEADRACE_RETURN_IF_ERROR(read_step_limits(config, mamba));
   for (LayerSpec& layer : spec.layers) layer.attention = mamba;
   return spec;

@@ -1,7 +1,5 @@
 // Whisper: convolutions over a log-mel spectrogram and an encoder; a decoder with learned positions. Layer norms, biases
 // everywhere but on keys. Reference: transformers models/whisper.
-#include <cmath>
-
 #include "model/families/config_keys.h"
 #include "model/families/dense_decoder.h"
 #include "model/families/encoder.h"
@@ -64,8 +62,8 @@ Result<ModelSpec> decoder_from_config(const ConfigReader& config, const TensorFi
     const GqaAttention& own = gqa(layer);
     layer.cross = CrossAttention{own.num_heads, own.head_dim, own.scale, true, false, true};
   }
-  HEADRACE_ASSIGN_OR_RETURN(const bool scaled, config.boolean_or("scale_embedding", false));
-  if (scaled) spec.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden_size)));
+  // Whatever it says: the reference keeps the factor and does not multiply by it.
+  HEADRACE_RETURN_IF_ERROR(config.boolean_or("scale_embedding", false).status());
   spec.head.tied = weights.find("proj_out.weight") == nullptr;
   return spec;
 }
