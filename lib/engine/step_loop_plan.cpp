@@ -502,7 +502,7 @@ bool StepLoop::load_from_disk(Sample& sample) {
   leave_queue(sample);
   loading_.push_back(&sample);
   sequence.state = SequenceState::kLoading;
-  ++sample.request.tenant->num_running;
+  ++sample.request.tenant->metrics.num_running;
   sample.request.tenant->changed = true;
   return true;
 }
