@@ -40,6 +40,7 @@ TEST_CASE("a model with windows reuses a prompt longer than they are, and branch
   constexpr int64_t kWindow = 16;  // of five of its six layers
   EngineOptions options;
   options.threads = 1;
+  options.kv_max_tokens = 2048;  // of all branches
   ModelSource source;
   source.path = HEADRACE_SOURCE_DIR "/tests/data/goldens/gemma3";
   const ModelHandle model = load_source(std::move(source), options);
