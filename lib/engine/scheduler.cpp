@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "engine/event_queue.h"
 #include "engine/live_request.h"
+#include "engine/model_drafters.h"
 #include "engine/session.h"
 #include "engine/step_loop.h"
 #include "speculation/ngram_drafter.h"
@@ -598,6 +599,8 @@ Result<std::shared_ptr<Scheduler>> Scheduler::create(std::shared_ptr<const Engin
   } else {
     HEADRACE_ASSIGN_OR_RETURN(kv_cache, make_kv_cache(*model, options));
   }
+  HEADRACE_ASSIGN_OR_RETURN(auto models, load_model_drafters(options.drafter, *model, options));
+  std::move(models.begin(), models.end(), std::back_inserter(drafters));
   const schedule::StepLimits limits = step_limits(*model, options);
   HEADRACE_RETURN_IF_ERROR(model->executor->reserve_workspace(limits.max_num_batched_tokens, limits.max_num_seqs));
   auto impl = std::make_unique<Impl>(std::move(model), std::move(kv_cache), options, std::move(drafters));

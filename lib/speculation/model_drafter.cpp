@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include "model/rope_length.h"
@@ -37,6 +38,7 @@ ModelDrafter::ModelDrafter(std::string name, std::shared_ptr<const Model> model,
       vocab_size_(vocab_size),
       options_(options),
       sequences_(std::move(cache)),
+      turn_(options_.turns ? options_.turns : std::make_shared<TurnQueue>(), options_.priority),
       forward_(model_->spec(), model_->weights(), *backend_) {}
 
 Result<std::unique_ptr<ModelDrafter>> ModelDrafter::create(std::string name, std::shared_ptr<const Model> model,
@@ -82,6 +84,7 @@ Status ModelDrafter::run_rows(std::vector<Line*>& lines, bool catch_up) {
   const auto vocab_size = static_cast<size_t>(model_->spec().vocab_size);
   logits_.resize(batch_.logits_rows.size() * vocab_size);
   stats_.resize(batch_.logits_rows.size());
+  const std::lock_guard lock(turn_);
   HEADRACE_RETURN_IF_ERROR(forward_.run(batch_, sequences_.cache(), logits_.empty() ? nullptr : logits_.data()));
   backend_->logit_stats(
       {logits_.data(), static_cast<int64_t>(stats_.size()), static_cast<int64_t>(vocab_size), stats_.data()});

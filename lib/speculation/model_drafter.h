@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/turn_queue.h"
 #include "model/forward.h"
 #include "model/model.h"
 #include "ops/backend.h"
@@ -23,6 +24,9 @@ struct ModelDrafterOptions {
   int32_t block_size = 16;
   // It stops where the guesses so far are all accepted with less than this probability, by its own.
   float least_survival = 0.1f;
+  // Whose turns the backend's threads are shared by; null: they are its own.
+  std::shared_ptr<TurnQueue> turns = nullptr;
+  int32_t priority = 0;
 };
 
 // kInvalidArgument naming the first token that the two spell differently, and for what only one of them has; `draft` is the
@@ -58,6 +62,7 @@ class ModelDrafter : public Drafter {
   const int32_t vocab_size_;
   const ModelDrafterOptions options_;
   DraftSequences sequences_;
+  Turn turn_;
   ForwardPass forward_;
   Batch batch_;
   std::vector<float> logits_;

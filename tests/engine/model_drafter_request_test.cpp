@@ -1,0 +1,98 @@
+// Requests with a model as drafter: the tokens of plain decoding, and guesses that stand as often as the two agree.
+#include "engine/real_requests.h"
+
+using namespace headrace;
+using namespace headrace::engine;
+using namespace headrace::engine::real;
+
+namespace {
+
+const std::string kShipped = std::string(HEADRACE_SOURCE_DIR) + "/tests/data/goldens/";
+
+EngineOptions options_with(const std::string& drafter) {
+  EngineOptions options;
+  options.threads = 1;
+  options.drafter = drafter;
+  options.draft_always = true;
+  return options;
+}
+
+ModelHandle load_llama() {
+  ModelSource source;
+  source.path = kShipped + "llama";
+  return load_source(std::move(source), options_with("off"));
+}
+
+std::vector<RequestParams> requests(float temperature, uint32_t n) {
+  std::vector<RequestParams> out;
+  for (const size_t size : {size_t{40}, size_t{3}, size_t{17}}) {
+    RequestParams params;
+    params.prompt = seeded_tokens(size, size, 3, 90);
+    params.max_tokens = 24;
+    params.ignore_eos = true;
+    params.n = n;
+    params.sampling.temperature = temperature;
+    params.sampling.frequency_penalty = temperature > 0 ? 0.5f : 0.0f;
+    params.sampling.seed = size;
+    params.has_seed = true;
+    out.push_back(std::move(params));
+  }
+  return out;
+}
+
+using Tokens = std::vector<std::map<uint32_t, std::vector<int32_t>>>;
+
+Tokens run(Scheduler& scheduler, std::vector<RequestParams> all) {
+  std::map<uint64_t, std::map<uint32_t, std::vector<int32_t>>> out;
+  run_requests(scheduler, std::move(all), [&](const Event& event) {
+    auto& to = out[event.request_id][event.index];
+    to.insert(to.end(), event.tokens.begin(), event.tokens.end());
+  });
+  return values_of(std::move(out));
+}
+
+// Drafted and accepted by the drafter of that name.
+std::pair<int64_t, int64_t> counts_of(Scheduler& scheduler, const std::string& name) {
+  for (const auto& drafter : scheduler.report().speculation.drafters) {
+    if (drafter.name == name) return {static_cast<int64_t>(drafter.drafted), static_cast<int64_t>(drafter.accepted)};
+  }
+  FAIL("no drafter " << name);
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a model as drafter changes no token, greedy or drawn") {
+  const ModelHandle model = load_llama();
+  for (const float temperature : {0.0f, 1.2f}) {
+    for (const uint32_t n : {1u, 3u}) {
+      INFO("temperature " << temperature << ", " << n << " samples");
+      const Tokens expected = run(*scheduler_of(model, options_with("off")), requests(temperature, n));
+      // Its own guesses always stand; those of another model of as many tokens now and then.
+      const std::string same = "model:" + kShipped + "llama", other = "model:" + kShipped + "qwen3";
+      const auto agreeing = scheduler_of(model, options_with(same));
+      CHECK(run(*agreeing, requests(temperature, n)) == expected);
+      const auto [drafted, accepted] = counts_of(*agreeing, same);
+      CHECK(drafted > 20);
+      CHECK(accepted == drafted);
+      for (const std::string& names : {other, "suffix," + other}) {
+        const auto differing = scheduler_of(model, options_with(names));
+        CHECK(run(*differing, requests(temperature, n)) == expected);
+        const auto counts = counts_of(*differing, other);
+        CHECK(counts.first > 0);
+        CHECK(counts.second < counts.first);
+      }
+    }
+  }
+}
+
+TEST_CASE("a drafter that cannot serve is refused with the scheduler") {
+  const ModelHandle model = load_llama();
+  const auto refused = [&](const std::string& name) {
+    return Scheduler::create(model, nullptr, options_with(name)).status();
+  };
+  CHECK(refused("model:" + kShipped + "nothing").code() == StatusCode::kNotFound);
+  const Status other = refused("model:" + std::string(HEADRACE_SOURCE_DIR) + "/tests/data/draft_heads/eagle3_target");
+  CHECK(other.code() == StatusCode::kInvalidArgument);
+  CHECK(other.place().find("scheduler.drafter") != std::string::npos);
+}
