@@ -28,6 +28,12 @@ struct Said {
 };
 
 // Several at once, each to its end.
+std::vector<Request> one(Request request) {
+  std::vector<Request> out;
+  out.push_back(std::move(request));
+  return out;
+}
+
 std::map<uint64_t, Said> run(Scheduler& scheduler, const std::vector<Request>& requests) {
   for (const Request& request : requests) scheduler.submit(request);
   std::map<uint64_t, Said> out;
@@ -98,12 +104,12 @@ TEST_CASE("a request names its drafter, and is told what became of its guesses")
   Scheduler scheduler(model, options_with("off"));
   Request request(model);
   request.add_text("abcabcabcabcabc").set_length(0, 40).set_ignore_eos(true);
-  const Said plain = run(scheduler, {std::move(request)}).begin()->second;
+  const Said plain = run(scheduler, one(std::move(request))).begin()->second;
   CHECK(plain.speculation.at("state") == "off");
   CHECK(plain.speculation.at("drafters").empty());
   Request again(model);
   again.add_text("abcabcabcabcabc").set_length(0, 40).set_ignore_eos(true).set_drafter("suffix");
-  const Said guessed = run(scheduler, {std::move(again)}).begin()->second;
+  const Said guessed = run(scheduler, one(std::move(again))).begin()->second;
   CHECK(guessed.text == plain.text);
   CHECK(guessed.tokens == plain.tokens);
   const nlohmann::json& told = guessed.speculation;
