@@ -36,7 +36,8 @@ std::vector<int32_t> tokens_of(const nlohmann::json& prompt, const headrace::Mod
   if (!prompt.is_object() || prompt.size() != 1) {
     throw line_error(line, "an object with \"prompt\", \"tokens\" or \"messages\" alone is needed");
   }
-  const auto& [key, value] = *prompt.items().begin();
+  const std::string& key = prompt.begin().key();
+  const nlohmann::json& value = prompt.begin().value();
   if (key == "prompt" && value.is_string()) return model.tokenizer().encode(value.get<std::string>());
   if (key == "tokens" && value.is_array()) return value.get<std::vector<int32_t>>();
   if (key == "messages")

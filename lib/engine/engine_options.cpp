@@ -336,7 +336,7 @@ constexpr Option kOptions[] = {
       "Service of one tenant on average, in computed prompt tokens and weighted output tokens; its requests wait "
       "meanwhile. 0 is no limit."},
      set_integer<&EngineOptions::tenant_tokens_per_second, 0, 1000000000>},
-    {{"scheduler.drafter", "list", "off", "off|auto|ngram|suffix|model:PATH",
+    {{"scheduler.drafter", "text", "off", "off|auto|ngram|suffix|model:PATH",
       "Who guesses at the next tokens of requests that do not say themselves, so that one step checks several; what "
       "comes "
       "out never changes. ngram looks for the last tokens further up, suffix for longer runs, in earlier outputs of "

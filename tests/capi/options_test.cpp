@@ -44,6 +44,7 @@ TEST_CASE("what is no value of an option is refused, naming the option") {
       bad.push_back(std::to_string(high + 1));
     }
     if (type == "list") bad.erase(bad.begin());  // an empty list is one
+    if (range.front() == '-') std::erase(bad, "-1");
     for (const std::string& value : bad) {
       INFO(key << " = " << value);
       const Failure failure = failure_of([&] { headrace::Options().set(key, value); });

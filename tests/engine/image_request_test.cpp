@@ -111,14 +111,20 @@ TEST_CASE("a request with images has the same bits however it is computed") {
         }
       }
       // So little room that sequences give theirs up and are computed again, images too.
-      auto narrow = new_scheduler(model, 64, 176);
+      const auto longer = [&] {
+        RequestParams params = request_with(*model, {image, second});
+        params.max_tokens = 60;
+        return params;
+      };
+      const Output wanted = run(*scheduler, {longer()})[0];
+      // Two prompts fit, and not what they grow to.
+      auto narrow = new_scheduler(model, 64, 2 * (alone.prompt_tokens / 16 + 2) * 16);
       std::vector<RequestParams> requests;
       for (int i = 0; i < 3; ++i) {
-        requests.push_back(request_with(*model, {image, second}));
+        requests.push_back(longer());
         requests.back().cache_salt = std::to_string(i);
-        requests.back().max_tokens = 10;
       }
-      for (const Output& output : run(*narrow, std::move(requests))) CHECK(output.same(alone));
+      for (const Output& output : run(*narrow, std::move(requests))) CHECK(output.same(wanted));
       CHECK(narrow->report().metrics.preemptions > 0);
     }
   }

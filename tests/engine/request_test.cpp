@@ -59,7 +59,8 @@ TEST_CASE("options are read by the table, and errors name the key") {
     EngineOptions options;
     CHECK(options.set(info.key, info.default_value).ok());
     for (const char* wrong : {"", "x", "-1", "1e3", " 1", "true ", "99999999999999999999"}) {
-      if (info.default_value == wrong) continue;            // an empty list
+      if (info.default_value == wrong) continue;  // an empty list
+      if (std::string_view(wrong) == "-1" && info.range.front() == '-') continue;
       if (info.type == "text" && *wrong != '\0') continue;  // a path may be anything
       const Status status = options.set(info.key, wrong);
       INFO(wrong);
