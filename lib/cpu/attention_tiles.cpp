@@ -15,6 +15,8 @@ namespace {
 // better, as long as queries and sums stay in a second-level cache and every thread has several tiles.
 constexpr int64_t kMostRows = 192, kFewestRows = 48;
 constexpr int64_t kUnitsPerThread = 8;
+// Two sequences gain less by reading what they share once than they lose by being merged in stages.
+constexpr size_t kFewestSharers = 3;
 
 // A sequence that may share.
 struct Sharer {
@@ -94,7 +96,10 @@ class Planner {
 
   // Sequences that share all splits before `split`: tiles of the splits that they share still, then of each part of them.
   void divide(std::span<Sharer> set, int64_t split, int32_t own_tokens, size_t stage) {
-    if (set.size() == 1) return cut(set[0].sequence, split * kAttentionSplit, own_tokens, stage);
+    if (set.size() < kFewestSharers) {
+      for (const Sharer& each : set) cut(each.sequence, split * kAttentionSplit, own_tokens, stage);
+      return;
+    }
     const auto all_share = [&](int64_t next) {
       return std::all_of(set.begin() + 1, set.end(), [&](const Sharer& each) { return share(set[0], each, next); });
     };

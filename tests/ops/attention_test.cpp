@@ -467,9 +467,11 @@ TEST_CASE("Sequences that begin in the same blocks walk whole splits of them tog
   c.own_caches = true;
   CHECK_FALSE(Batch(c).plan(2).has_stages());
   c.own_caches = false;
-  c.sequences = {{512, 1}, {512, 1, 0, 8}};
+  c.sequences = {{512, 1}, {512, 1, 0, 8}, {512, 1, 0, 8}};
   CHECK(Batch(c).plan(2).has_stages());
-  c.sequences = {{511, 1}, {511, 1, 0, 7}};
+  c.sequences.pop_back();  // two are too few
+  CHECK_FALSE(Batch(c).plan(2).has_stages());
+  c.sequences = {{511, 1}, {511, 1, 0, 7}, {511, 1, 0, 7}};
   CHECK_FALSE(Batch(c).plan(2).has_stages());
 }
 
@@ -484,10 +486,10 @@ TEST_CASE("What sequences share of their blocks changes no bit") {
     c.kv_heads = 1 + below(2);
     c.group = 1 + below(5);
     c.block_size = 16 << below(4);
-    for (int32_t seq = 0, count = 2 + below(4); seq < count; ++seq) {
-      Sequence s{400 + below(1000), below(4) == 0 ? 1 + below(6) : 1};
+    for (int32_t seq = 0, count = 3 + below(4); seq < count; ++seq) {
+      Sequence s{550 + below(900), below(4) == 0 ? 1 + below(6) : 1};
       if (seq > 0 && below(5) > 0) {
-        s.like = below(seq);
+        s.like = below(3) > 0 ? 0 : below(seq);
         const Sequence& other = c.sequences[static_cast<size_t>(s.like)];
         s.shared_blocks = std::min(other.first_position, s.first_position) / c.block_size;
         if (below(3) == 0) s.shared_blocks = below(s.shared_blocks + 1);
