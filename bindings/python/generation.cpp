@@ -196,7 +196,7 @@ py::array hidden_array(headrace::Event event) {
 }
 
 py::dict event_dict(const headrace::Event& event) {
-  static const char* const kNames[] = {"", "tokens", "prompt", "finished", "failed", "hidden"};
+  static const char* const kNames[] = {"", "tokens", "prompt", "finished", "failed", "hidden", "progress"};
   py::dict out;
   out["type"] = kNames[static_cast<int>(event.type())];
   out["request_id"] = event.request_id();
@@ -223,7 +223,7 @@ py::dict event_dict(const headrace::Event& event) {
     out["finish_reason"] = event.finish_reason();
     numbers["reuse_miss"] = event.reuse_miss();
     out["usage"] = numbers;
-    out["speculation"] = py::module_::import("json").attr("loads")(event.describe_speculation());
+    out["speculation"] = from_json(event.describe_speculation());
   }
   return out;
 }
@@ -591,10 +591,7 @@ void register_generation(py::module_& module) {
           py::arg("tenant"), py::arg("weight") = 1.0, py::arg("max_num_seqs") = 0, py::arg("max_queue") = 0,
           py::arg("tokens_per_second") = 0.0, "A tenant's share and limits; 0 is no limit.")
       .def_property_readonly(
-          "speculation",
-          [](const PythonScheduler& self) {
-            return py::module_::import("json").attr("loads")(self.scheduler().describe_speculation());
-          },
+          "speculation", [](const PythonScheduler& self) { return from_json(self.scheduler().describe_speculation()); },
           "What became of guesses, of all requests.")
       .def_property_readonly("metrics", [](const PythonScheduler& self) { return metrics_dict(self.scheduler()); })
       .def_property_readonly("tenants",

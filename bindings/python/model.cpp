@@ -105,8 +105,7 @@ void register_model(py::module_& module) {
       .def_property_readonly("tokenizer", &headrace::Model::tokenizer)
       .def_property_readonly("chat_template", [](const headrace::Model& self) { return headrace::ChatTemplate(self); })
       .def_property_readonly("info", &info)
-      .def("describe",
-           [](const headrace::Model& self) { return py::module_::import("json").attr("loads")(self.describe()); });
+      .def("describe", [](const headrace::Model& self) { return from_json(self.describe()); });
 
   py::class_<headrace::Adapter>(module, "Adapter",
                                 "A low-rank adapter of a model, for requests and sessions; any thread.")
@@ -118,8 +117,7 @@ void register_model(py::module_& module) {
             return headrace::Adapter::load(model, path);
           },
           py::arg("model"), py::arg("path"), "From a PEFT folder: adapter_config.json and adapter_model.safetensors.")
-      .def("describe",
-           [](const headrace::Adapter& self) { return py::module_::import("json").attr("loads")(self.describe()); });
+      .def("describe", [](const headrace::Adapter& self) { return from_json(self.describe()); });
 
   py::class_<headrace::KVCache>(module, "KVCache",
                                 "Blocks of keys and values, shared by sessions and schedulers of a model.")

@@ -67,6 +67,8 @@ std::string to_json(const py::object& value) {
   return text_from(py::module_::import("json").attr("dumps")(value, "ensure_ascii"_a = false));
 }
 
+py::object from_json(const std::string& text) { return py::module_::import("json").attr("loads")(text); }
+
 }  // namespace headrace_python
 
 PYBIND11_MODULE(_headrace, module) {
@@ -95,14 +97,13 @@ PYBIND11_MODULE(_headrace, module) {
 
   module.def("version", &headrace::version, "The library's version.");
   module.def(
-      "system", [] { return py::module_::import("json").attr("loads")(headrace::describe_system()); },
+      "system", [] { return from_json(headrace::describe_system()); },
       "Version, available instruction sets, processors.");
   module.def(
       "options",
       [] {
         py::list list;
-        for (const std::string& info : headrace::Options::list())
-          list.append(py::module_::import("json").attr("loads")(info));
+        for (const std::string& info : headrace::Options::list()) list.append(from_json(info));
         return list;
       },
       "Every option: key, type, default, range, doc.");
@@ -115,7 +116,7 @@ PYBIND11_MODULE(_headrace, module) {
           py::gil_scoped_release release;
           text = headrace::Model::inspect(path, memory_bytes);
         }
-        return py::module_::import("json").attr("loads")(text);
+        return from_json(text);
       },
       py::arg("path"), py::arg("memory_bytes") = 0,
       "What a file holds, and what fits into memory_bytes; weights are not read.");

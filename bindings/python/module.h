@@ -44,5 +44,6 @@ std::string text_from(const py::handle& text);
 
 // A Python value as JSON text, through the json module (so that anything it takes is taken), "" for None.
 std::string to_json(const py::object& value);
+py::object from_json(const std::string& text);
 
 }  // namespace headrace_python

@@ -34,7 +34,6 @@ void complete_if_full(Block& block, Barrier& barrier) {
 void arrive(Barrier& barrier, int id, int count, bool arrive_only, const char* name, Place place) {
   Thread& self = *current();
   Block& block = *self.block;
-  if (id < 0 || id >= 16) fail(FindingKind::kMisuse, "there is no barrier " + std::to_string(id));
   if (count % 32 != 0 || count < 0) {
     fail(FindingKind::kMisuse, std::string(name) + ": " + std::to_string(count) + " threads are no whole warps");
   }

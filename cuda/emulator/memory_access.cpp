@@ -111,15 +111,6 @@ uint64_t load_acquire(const void* address, size_t size, Place place) {
   return load_bits(address, size);
 }
 
-void store_release(void* address, size_t size, uint64_t value, Place place) {
-  check_alignment(address, size);
-  note_progress();
-  if (sync_point_enabled("st.release", place)) fence(*current());
-  access(address, size, kWriteAccess | kAtomicAccess, __builtin_return_address(0));
-  synchronise_through(address, *current(), false);
-  std::memcpy(address, &value, size);
-}
-
 void thread_fence(const char* name, Place place) {
   if (sync_point_enabled(name, place)) fence(*current());
 }

@@ -21,7 +21,6 @@ using AtomicUpdate = uint64_t (*)(uint64_t old, uint64_t operand, uint64_t compa
 uint64_t atomic_update(void* address, size_t size, AtomicUpdate update, uint64_t operand, uint64_t compare);
 // A load with acquire semantics, that a loop may spin on.
 uint64_t load_acquire(const void* address, size_t size, Place place);
-void store_release(void* address, size_t size, uint64_t value, Place place);
 
 // __threadfence, a numbered synchronisation point.
 void thread_fence(const char* name, Place place);

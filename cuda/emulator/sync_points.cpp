@@ -32,10 +32,6 @@ bool sync_point_enabled(const char* kind, Place place) {
   return r.points[found->second].enabled;
 }
 
-const std::vector<SyncPoint>& sync_points() { return registry().points; }
-
-void enable_sync_point(size_t number, bool enabled) { registry().points[number].enabled = enabled; }
-
 std::vector<Mutant> run_mutants(const std::function<bool()>& run) {
   Registry& r = registry();
   take_findings();

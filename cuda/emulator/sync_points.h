@@ -19,12 +19,8 @@ struct SyncPoint {
 // Whether the running kernel synchronises here. Registers the place.
 bool sync_point_enabled(const char* kind, Place place);
 
-// All places reached so far in this process.
-const std::vector<SyncPoint>& sync_points();
-void enable_sync_point(size_t number, bool enabled);
-
 struct Mutant {
-  size_t number;  // into sync_points()
+  size_t number;  // of the places reached in this process, in order
   SyncPoint point;
   bool caught;
   std::string how;  // the first finding, or "wrong result"

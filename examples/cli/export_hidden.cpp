@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
@@ -102,7 +103,7 @@ class Shard {
 
 void export_hidden(const ExportArguments& arguments) {
   namespace fs = std::filesystem;
-  const std::string text = read_filled_file(arguments.prompts);
+  std::istringstream prompts(read_filled_file(arguments.prompts));
   const headrace::Model model = arguments.model.load();
   headrace::Scheduler scheduler(model, arguments.model.options());
   fs::create_directories(arguments.folder);
@@ -110,18 +111,15 @@ void export_hidden(const ExportArguments& arguments) {
   metadata["layers"] = nlohmann::json(arguments.layers).dump();
   nlohmann::json weight_map = nlohmann::json::object();
   Shard shard;
-  size_t num_shards = 0, num_prompts = 0, num_rows = 0, line = 0;
+  size_t num_shards = 0, num_prompts = 0, num_rows = 0;
   const auto write_shard = [&] {
     char name[64];
     std::snprintf(name, sizeof name, "hidden-%05zu.safetensors", ++num_shards);
     for (const std::string& tensor : shard.names()) weight_map[tensor] = name;
     shard.write((fs::path(arguments.folder) / name).string(), metadata);
   };
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string prompt = text.substr(begin, end - begin);
-    begin = end + 1;
-    ++line;
+  std::string prompt;
+  for (size_t line = 1; std::getline(prompts, prompt); ++line) {
     if (prompt.find_first_not_of(" \t\r") == std::string::npos) continue;
     const nlohmann::json json = nlohmann::json::parse(prompt, nullptr, /*allow_exceptions=*/false);
     if (json.is_discarded()) throw line_error(line, "is no JSON");

@@ -102,11 +102,7 @@ const char* headrace_event_get_reuse_miss(const headrace_event* event) {
   return engine::reuse_miss_name(finished ? event->event->usage.reuse_miss : engine::ReuseMiss::kNone);
 }
 
-void headrace_hidden_states_init(headrace_hidden_states* hidden_states) {
-  if (hidden_states == nullptr) return;
-  *hidden_states = headrace_hidden_states{};
-  hidden_states->struct_size = sizeof *hidden_states;
-}
+void headrace_hidden_states_init(headrace_hidden_states* hidden_states) { init_struct(hidden_states); }
 
 headrace_status headrace_event_get_hidden_states(const headrace_event* event, headrace_hidden_states* hidden_states,
                                                  headrace_error** error) {
@@ -137,11 +133,7 @@ const char* headrace_event_get_place(const headrace_event* event) {
   return event == nullptr ? "" : event->event->status.place().c_str();
 }
 
-void headrace_usage_init(headrace_usage* usage) {
-  if (usage == nullptr) return;
-  *usage = headrace_usage{};
-  usage->struct_size = sizeof *usage;
-}
+void headrace_usage_init(headrace_usage* usage) { init_struct(usage); }
 
 headrace_status headrace_event_get_usage(const headrace_event* event, headrace_usage* usage, headrace_error** error) {
   return guarded(error, [&]() -> Status {
@@ -161,11 +153,7 @@ headrace_status headrace_event_get_usage(const headrace_event* event, headrace_u
   });
 }
 
-void headrace_prompt_progress_init(headrace_prompt_progress* progress) {
-  if (progress == nullptr) return;
-  *progress = headrace_prompt_progress{};
-  progress->struct_size = sizeof *progress;
-}
+void headrace_prompt_progress_init(headrace_prompt_progress* progress) { init_struct(progress); }
 
 headrace_status headrace_event_get_progress(const headrace_event* event, headrace_prompt_progress* progress,
                                             headrace_error** error) {

@@ -128,6 +128,14 @@ Result<Struct> read_struct(const char* name, const Struct* given, size_t first_s
   return copy;
 }
 
+// All zero but for its size; nothing for NULL.
+template <class Struct>
+void init_struct(Struct* out) {
+  if (out == nullptr) return;
+  *out = Struct{};
+  out->struct_size = sizeof *out;
+}
+
 // The other direction: fills what the caller's struct has room for and keeps its size.
 template <class Struct>
 Status write_struct(const char* name, const Struct& values, Struct* out, size_t first_size) {

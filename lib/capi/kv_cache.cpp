@@ -28,11 +28,7 @@ headrace_status headrace_kv_cache_create(const headrace_model* model, const head
 
 void headrace_kv_cache_destroy(headrace_kv_cache* kv_cache) { delete kv_cache; }
 
-void headrace_kv_cache_stats_init(headrace_kv_cache_stats* stats) {
-  if (stats == nullptr) return;
-  *stats = headrace_kv_cache_stats{};
-  stats->struct_size = sizeof *stats;
-}
+void headrace_kv_cache_stats_init(headrace_kv_cache_stats* stats) { init_struct(stats); }
 
 headrace_status headrace_kv_cache_get_stats(const headrace_kv_cache* kv_cache, headrace_kv_cache_stats* stats,
                                             headrace_error** error) {

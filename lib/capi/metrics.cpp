@@ -58,11 +58,7 @@ headrace_status headrace_scheduler_set_tenant(headrace_scheduler* scheduler, con
   });
 }
 
-void headrace_scheduler_metrics_init(headrace_scheduler_metrics* metrics) {
-  if (metrics == nullptr) return;
-  *metrics = headrace_scheduler_metrics{};
-  metrics->struct_size = sizeof *metrics;
-}
+void headrace_scheduler_metrics_init(headrace_scheduler_metrics* metrics) { init_struct(metrics); }
 
 headrace_status headrace_scheduler_get_metrics(const headrace_scheduler* scheduler, headrace_scheduler_metrics* metrics,
                                                headrace_error** error) {
@@ -122,11 +118,7 @@ headrace_status headrace_scheduler_get_metrics(const headrace_scheduler* schedul
   });
 }
 
-void headrace_latency_init(headrace_latency* latency) {
-  if (latency == nullptr) return;
-  *latency = headrace_latency{};
-  latency->struct_size = sizeof *latency;
-}
+void headrace_latency_init(headrace_latency* latency) { init_struct(latency); }
 
 uint64_t headrace_latency_get_bound(uint32_t bucket) { return LatencyHistogram::bound_ns(bucket); }
 
@@ -155,11 +147,7 @@ headrace_status headrace_scheduler_get_tenants(const headrace_scheduler* schedul
   });
 }
 
-void headrace_tenant_metrics_init(headrace_tenant_metrics* metrics) {
-  if (metrics == nullptr) return;
-  *metrics = headrace_tenant_metrics{};
-  metrics->struct_size = sizeof *metrics;
-}
+void headrace_tenant_metrics_init(headrace_tenant_metrics* metrics) { init_struct(metrics); }
 
 headrace_status headrace_scheduler_get_tenant_metrics(const headrace_scheduler* scheduler, const char* tenant,
                                                       size_t tenant_size, headrace_tenant_metrics* metrics,

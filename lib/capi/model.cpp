@@ -124,11 +124,7 @@ headrace_status headrace_model_load_sources(headrace_source* const* sources, siz
 
 void headrace_model_destroy(headrace_model* model) { delete model; }
 
-void headrace_model_info_init(headrace_model_info* info) {
-  if (info == nullptr) return;
-  *info = headrace_model_info{};
-  info->struct_size = sizeof *info;
-}
+void headrace_model_info_init(headrace_model_info* info) { init_struct(info); }
 
 headrace_status headrace_model_get_info(const headrace_model* model, headrace_model_info* info,
                                         headrace_error** error) {

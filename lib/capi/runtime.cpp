@@ -35,11 +35,7 @@ headrace_status headrace_options_set_runtime(headrace_options* options, const he
   });
 }
 
-void headrace_runtime_stats_init(headrace_runtime_stats* stats) {
-  if (stats == nullptr) return;
-  *stats = headrace_runtime_stats{};
-  stats->struct_size = sizeof *stats;
-}
+void headrace_runtime_stats_init(headrace_runtime_stats* stats) { init_struct(stats); }
 
 headrace_status headrace_runtime_get_stats(const headrace_runtime* runtime, headrace_runtime_stats* stats,
                                            headrace_error** error) {

@@ -68,11 +68,7 @@ headrace_status headrace_scheduler_step(headrace_scheduler* scheduler, int32_t* 
   });
 }
 
-void headrace_scheduler_stats_init(headrace_scheduler_stats* stats) {
-  if (stats == nullptr) return;
-  *stats = headrace_scheduler_stats{};
-  stats->struct_size = sizeof *stats;
-}
+void headrace_scheduler_stats_init(headrace_scheduler_stats* stats) { init_struct(stats); }
 
 headrace_status headrace_scheduler_get_stats(const headrace_scheduler* scheduler, headrace_scheduler_stats* stats,
                                              headrace_error** error) {

@@ -341,9 +341,9 @@ void run_stage(const Run& run, const Units& units, std::span<const Workspace> sp
     }
   }
   const int64_t rows = run.most_rows(), stride = rows * run.row_floats();
-  partials.reserve(static_cast<uint64_t>(first_split.back() * stride) * sizeof(float));
+  float* const parts = partials.reserve_floats(first_split.back() * stride);
   const auto partial = [&](int64_t unit, int64_t split) {
-    return partials.as<float>() + (first_split[static_cast<size_t>(unit)] + split) * stride;
+    return parts + (first_split[static_cast<size_t>(unit)] + split) * stride;
   };
   pool.run(static_cast<int64_t>(runs.size()), [&](int64_t index, int thread) {
     const SplitRun& each = runs[static_cast<size_t>(index)];
@@ -372,8 +372,7 @@ void run_stage(const Run& run, const Units& units, std::span<const Workspace> sp
 void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, const KernelTable& kernels) {
   WrittenBias bias = WrittenBias::measure(params);
   if (bias.width > 0) {
-    bias_.reserve(static_cast<uint64_t>(params.num_heads * bias.width) * sizeof(float));
-    bias.values = bias_.as<float>();
+    bias.values = bias_.reserve_floats(params.num_heads * bias.width);
     pool.run(params.num_heads, [&](int64_t head, int) { bias.fill(params, static_cast<int32_t>(head)); });
   }
   const AttentionPlan plan = plan_attention(params, pool.num_threads());
@@ -386,8 +385,7 @@ void CpuAttention::run(const PagedAttentionParams& params, ThreadPool& pool, con
   std::vector<Workspace> spaces(thread_scratch_.size());
   for (size_t thread = 0; thread < spaces.size(); ++thread) {
     const int64_t floats = run.lay(spaces[thread], nullptr);
-    thread_scratch_[thread].reserve(static_cast<uint64_t>(floats) * sizeof(float));
-    run.lay(spaces[thread], thread_scratch_[thread].as<float>());
+    run.lay(spaces[thread], thread_scratch_[thread].reserve_floats(floats));
   }
   for (const std::vector<AttentionTile>& tiles : plan.stages) {
     run_stage(run, Units(params, tiles, pool.num_threads()), spaces, partials_, pool);

@@ -1,6 +1,5 @@
 #include "model/adaptable_modules.h"
 
-#include <unordered_map>
 #include <variant>
 
 #include "model/weight_layout.h"
@@ -157,27 +156,24 @@ std::vector<uint64_t> rows_of(const WeightEntry& entry, uint64_t cols) {
 
 }  // namespace
 
-std::vector<AdaptableModule> adaptable_modules(const Model& model) {
+std::unordered_map<std::string, AdaptableModule> adaptable_modules(const Model& model,
+                                                                   const std::unordered_set<std::string_view>& wanted) {
   constexpr std::string_view kSuffix = ".weight";
   const Products products(model.weights());
-  std::vector<AdaptableModule> modules;
-  std::unordered_map<std::string, size_t> by_name;
+  std::unordered_map<std::string, AdaptableModule> modules;
   for (const MatrixSource& source : model.layer_matrices()) {
     std::string name = source.entry.file_name;
     if (name.ends_with(kSuffix)) name.resize(name.size() - kSuffix.size());
-    const auto [found, is_new] = by_name.emplace(name, modules.size());
-    if (is_new) {
-      AdaptableModule& made = modules.emplace_back();
-      made.name = std::move(name);
-      const std::vector<uint64_t>& shape = source.tensor_shape;
-      if (shape.size() == 2 || shape.size() == 3) {
-        made.is_stack = shape.size() == 3;
-        made.matrices = made.is_stack ? shape[0] : 1;
-        made.rows = shape[shape.size() - 2];
-        made.cols = shape.back();
-      }
+    if (!wanted.contains(name)) continue;
+    const auto [found, is_new] = modules.try_emplace(std::move(name));
+    AdaptableModule& module = found->second;
+    const std::vector<uint64_t>& shape = source.tensor_shape;
+    if (is_new && (shape.size() == 2 || shape.size() == 3)) {
+      module.is_stack = shape.size() == 3;
+      module.matrices = module.is_stack ? shape[0] : 1;
+      module.rows = shape[shape.size() - 2];
+      module.cols = shape.back();
     }
-    AdaptableModule& module = modules[found->second];
     const PackedWeight* weight = products.find(source.entry.name);
     if (weight == nullptr) {
       module.why_not = why_not(source.entry.name);

@@ -1,8 +1,12 @@
-// The linear modules of a model under the names that its makers' code and adapters call them by.
+// The linear modules of a model under the names that its makers' code and adapters call them by: model.layers.0.self_attn.q_proj,
+// blk.0.attn_q.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "model/model.h"
@@ -16,7 +20,6 @@ struct AdaptableModule {
     uint64_t matrix;
     std::vector<uint64_t> rows;
   };
-  std::string name;             // model.layers.0.self_attn.q_proj, blk.0.attn_q
   uint64_t rows = 0, cols = 0;  // out_features, in_features
   uint64_t matrices = 1;        // of a stack, one for each expert
   bool is_stack = false;        // the tensor has a dimension for them
@@ -24,6 +27,8 @@ struct AdaptableModule {
   std::string why_not;  // empty, or why nothing can be added to its products
 };
 
-std::vector<AdaptableModule> adaptable_modules(const Model& model);
+// Those of the names wanted that the model has. Their rows are listed: of a model with many experts all together are large.
+std::unordered_map<std::string, AdaptableModule> adaptable_modules(const Model& model,
+                                                                   const std::unordered_set<std::string_view>& wanted);
 
 }  // namespace headrace

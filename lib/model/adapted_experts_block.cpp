@@ -1,6 +1,8 @@
 // Experts of rows whose adapter adds to their products: each product is an op of its own, so that something can be added
 // behind it.
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "model/blocks.h"
 
@@ -53,24 +55,26 @@ void visit_adapted(const StepContext& step, const AdapterRows& rows, const Mixtu
   visits.x = done + rows.count * top_k * hidden;
   visits.gate = visits.x + rows.count * hidden;
   visits.up = visits.gate + rows.count * inner;
-  for (size_t e = 0; e < weights.experts.size(); ++e) {
-    visits.count = 0;
-    const auto each = [&](const auto& function) {
-      for (int64_t visit = 0, at = 0; visit < rows.count * top_k; ++visit) {
-        if (chosen[visit] == static_cast<int32_t>(e)) function(visit, visits.x + at++ * hidden);
-      }
-    };
-    each([&](int64_t visit, float* row) {
-      std::copy_n(input + (rows.begin + visit / top_k) * hidden, hidden, row);
-      if (spec.weight_inputs) scale(row, visit);
-      ++visits.count;
-    });
-    if (visits.count == 0) continue;
-    apply_expert(step, *rows.adapter, spec, weights.experts[e], visits);
-    each([&](int64_t visit, float* row) {
-      if (!spec.weight_inputs) scale(row, visit);
-      std::copy_n(row, hidden, done + visit * hidden);
-    });
+  // Visits of one expert together, in the order of rows.
+  std::vector<int64_t> order(static_cast<size_t>(rows.count * top_k));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::ranges::stable_sort(order, {}, [&](int64_t visit) { return chosen[visit]; });
+  for (auto first = order.begin(); first != order.end();) {
+    const int32_t expert = chosen[*first];
+    const auto last = std::find_if(first, order.end(), [&](int64_t visit) { return chosen[visit] != expert; });
+    visits.count = last - first;
+    for (int64_t i = 0; i < visits.count; ++i) {
+      float* const row = visits.x + i * hidden;
+      std::copy_n(input + (rows.begin + first[i] / top_k) * hidden, hidden, row);
+      if (spec.weight_inputs) scale(row, first[i]);
+    }
+    apply_expert(step, *rows.adapter, spec, weights.experts[static_cast<size_t>(expert)], visits);
+    for (int64_t i = 0; i < visits.count; ++i) {
+      float* const row = visits.x + i * hidden;
+      if (!spec.weight_inputs) scale(row, first[i]);
+      std::copy_n(row, hidden, done + first[i] * hidden);
+    }
+    first = last;
   }
   for (int64_t row = 0; row < rows.count; ++row) {
     float* const sum = done + row * top_k * hidden;

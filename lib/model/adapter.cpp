@@ -67,14 +67,14 @@ Result<AdapterParts> AdapterParts::read(const Model& model, const std::string& p
   HEADRACE_ASSIGN_OR_RETURN(const AdapterFile file, AdapterFile::open(model, path));
   AdapterParts out;
   const auto read = [&]() -> Status {
-    const std::vector<AdaptableModule> modules = adaptable_modules(model);
-    std::unordered_map<std::string_view, const AdaptableModule*> by_name;
-    for (const AdaptableModule& module : modules) by_name.emplace(module.name, &module);
+    std::unordered_set<std::string_view> wanted;
+    for (const AdapterFile::Pair& pair : file.pairs) wanted.insert(pair.module);
+    const auto modules = adaptable_modules(model, wanted);
     for (const AdapterFile::Pair& pair : file.pairs) {
-      const auto found = by_name.find(pair.module);
-      if (found == by_name.end()) return unsupported(pair.down->name, "the model has no module {}", pair.module);
-      if (!found->second->why_not.empty()) return unsupported(pair.down->name, "{}", found->second->why_not);
-      HEADRACE_RETURN_IF_ERROR(read_module(*found->second, file, pair, out));
+      const auto found = modules.find(pair.module);
+      if (found == modules.end()) return unsupported(pair.down->name, "the model has no module {}", pair.module);
+      if (!found->second.why_not.empty()) return unsupported(pair.down->name, "{}", found->second.why_not);
+      HEADRACE_RETURN_IF_ERROR(read_module(found->second, file, pair, out));
     }
     return {};
   };

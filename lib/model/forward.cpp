@@ -19,7 +19,7 @@ struct Widths {
   MixerSizes mixer;
   int64_t hidden = 0, q = 0, kv = 0, attention = 0, q_latent = 0, latent_q = 0, index_q = 0, index_k = 0,
           index_heads = 0, selected = 0, per_layer = 0, second = 0, streams = 0, stream_gates = 0, laurel = 0,
-          intermediate = 0, experts = 0, top_k = 0, visited = 0, run_values = 0, run_rows = 0;
+          intermediate = 0, experts = 0, top_k = 0, visited = 0, adapted_visit = 0, run_values = 0, run_rows = 0;
 
   explicit Widths(const ModelSpec& spec) : hidden(spec.hidden_size) {
     if (spec.per_layer_inputs) {
@@ -111,7 +111,9 @@ struct Widths {
     intermediate = std::max<int64_t>(intermediate, moe.shared_intermediate_size);
     experts = std::max<int64_t>(experts, moe.router.num_experts);
     top_k = std::max<int64_t>(top_k, moe.router.top_k);
-    visited = std::max(visited, int64_t{moe.router.top_k} * (2 * int64_t{moe.intermediate_size} + hidden));
+    const int64_t inner = moe.intermediate_size;
+    visited = std::max(visited, int64_t{moe.router.top_k} * (2 * inner + hidden));
+    adapted_visit = std::max(adapted_visit, (int64_t{moe.router.top_k} + 1) * hidden + 2 * inner);
   }
 };
 
@@ -243,11 +245,11 @@ Status ForwardPass::grow(int64_t num_rows) {
 }
 
 Status ForwardPass::grow_adapted(const std::vector<AdapterRows>& adapters, int64_t num_rows) {
-  const Widths widths(spec_);
+  if (adapters.empty()) return {};
   int64_t rank = 0, visit = 0;
   for (const AdapterRows& rows : adapters) {
     rank = std::max(rank, rows.adapter->max_rank());
-    if (rows.adapter->adapts_experts()) visit = widths.hidden + widths.visited;
+    if (rows.adapter->adapts_experts() && visit == 0) visit = Widths(spec_).adapted_visit;
   }
   const auto size = static_cast<size_t>(num_rows);
   try {
@@ -466,16 +468,15 @@ void ForwardPass::keep_streams(const std::vector<int32_t>& rows, int64_t stream_
 
 // Leaves only the rows that are wanted, for layers that store nothing; their batch.
 Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
-  const std::vector<int32_t>& wanted_rows = work_.wanted;
   Batch kept;
   kept.query_start = {0};
   kept.block_tables = batch.block_tables;
   kept.adapters = batch.adapters;
   kept.rope_lengths = batch.rope_lengths;
   kept.memories = batch.memories;
-  auto row = wanted_rows.begin();
+  auto row = work_.wanted.begin();
   for (size_t seq = 0; seq + 1 < batch.query_start.size(); ++seq) {
-    for (; row != wanted_rows.end() && *row < batch.query_start[seq + 1]; ++row) {
+    for (; row != work_.wanted.end() && *row < batch.query_start[seq + 1]; ++row) {
       const auto at = static_cast<size_t>(*row);
       kept.token_ids.push_back(batch.token_ids[at]);
       kept.positions.push_back(batch.positions[at]);

@@ -42,17 +42,21 @@ bool FairShare::before(const Tenant& a, const Tenant& b) const {
 
 void FairShare::begin_turn(Tenant& tenant) { last_start_ = tenant.virtual_service = start_of(tenant); }
 
-double FairShare::per_weight(int64_t slots) const {
+double FairShare::weights(const Tenant* besides) const {
   double sum = 0.0;
-  for (const auto& tenant : active_) sum += tenant->idle() ? 0.0 : tenant->limits.weight;
+  for (const auto& tenant : active_) {
+    if (!tenant->idle() || tenant.get() == besides) sum += tenant->limits.weight;
+  }
+  return sum;
+}
+
+double FairShare::per_weight(int64_t slots) const {
+  const double sum = weights(nullptr);
   return sum > 0.0 ? static_cast<double>(slots) / sum : 0.0;
 }
 
 int64_t FairShare::share(const Tenant& tenant, int64_t max_num_seqs) const {
-  double sum = 0.0;
-  for (const auto& other : active_) {
-    if (!other->idle() || other.get() == &tenant) sum += other->limits.weight;
-  }
+  const double sum = weights(&tenant);
   const double part = sum > 0.0 ? tenant.limits.weight / sum : 1.0;
   return std::max<int64_t>(static_cast<int64_t>(std::floor(part * static_cast<double>(max_num_seqs))), 1);
 }

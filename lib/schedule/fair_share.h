@@ -47,6 +47,8 @@ class FairShare {
 
  private:
   void charge(Tenant& tenant, double tokens) const;
+  // Of active tenants that are not idle, and of one besides, idle or not; null: none.
+  double weights(const Tenant* besides) const;
   double start_of(const Tenant& tenant) const { return std::max(tenant.virtual_service, last_start_); }
 
   double output_weight_;

@@ -1,6 +1,6 @@
 """What drafters win: one model, prompts of several kinds, plain decoding and each drafter in turn.
 
-    python3 speculation_bench.py MODEL [--drafters suffix,ngram] [--kinds edit,prose] [--tokens 256] [--rounds 2] [--threads N]
+    python3 speculation_bench.py MODEL [--drafters suffix,ngram] [--kinds edit,prose] [--tokens 256] [--rounds 2] [--threads N] [--json FILE]
 
 Needs the Python module (PYTHONPATH=build/release/python). Prints tokens per second of decoding, the ratio to plain decoding of
 the same round, and what was drafted and accepted. The tokens must be the same; the run fails otherwise.
@@ -94,9 +94,9 @@ PROMPTS = {
 
 
 def generate(scheduler, prompt, tokens, drafter):
-    """Tokens, seconds from the first token to the last, and the report."""
+    """Tokens, tokens per second behind the first, and the report."""
     request = scheduler.submit([{"role": "user", "content": prompt}], max_tokens=tokens, temperature=0.0, drafter=drafter)
-    out, first, last, report = [], None, None, {}
+    out, first, last = [], None, None
     while True:
         scheduler.step()
         while (event := scheduler.next_event(request)) is not None:
@@ -119,13 +119,12 @@ def main():
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
-    options = {"engine.threads": arguments.threads} if arguments.threads else {}
-    model = headrace.Model.load(arguments.model, **{"options": options} if options else {})
+    model = headrace.Model.load(arguments.model, threads=arguments.threads)
     results = {}
     for kind in arguments.kinds.split(","):
         for drafter in arguments.drafters.split(","):
             ratios, rates, drafted, accepted = [], [], 0, 0
-            # A scheduler of its own: what one drafter's run left would serve the next one.
+            # Of plain decoding; each drafter's run has a fresh one.
             scheduler = headrace.Scheduler(model)
             for number, prompt in enumerate(PROMPTS[kind]):
                 generate(scheduler, prompt, 8, "off")  # the prompt is in the cache from here on

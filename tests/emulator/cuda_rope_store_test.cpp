@@ -12,16 +12,7 @@
 namespace headrace::emulator {
 namespace {
 
-constexpr double kUnit = 0x1p-24, kHalfUnit = 0x1p-11, kHalfSmallest = 0x1p-25;
 constexpr int32_t kTokens = 3, kHeads = 4, kKvHeads = 2, kBlocks = 3;
-
-std::vector<float> random_floats(size_t count, uint32_t seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> out(count);
-  for (float& x : out) x = normal(generator);
-  return out;
-}
 
 struct Variant {
   int32_t head_dim, rotary_dim, block_size;

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,23 @@
 #include "emulator/options.h"
 
 namespace headrace::emulator {
+
+// Roundings of float32 and float16 relative to the value, and half of the smallest float16.
+constexpr double kUnit = 0x1p-24, kHalfUnit = 0x1p-11, kHalfSmallest = 0x1p-25;
+
+inline std::vector<int> counting(int size) {
+  std::vector<int> out(static_cast<size_t>(size));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+inline std::vector<float> random_floats(size_t count, uint32_t seed, float scale = 1.0f) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, scale);
+  std::vector<float> out(count);
+  for (float& x : out) x = normal(generator);
+  return out;
+}
 
 template <class T>
 class DeviceArray {

@@ -8,12 +8,6 @@
 namespace headrace::emulator {
 namespace {
 
-std::vector<int> counting(int size) {
-  std::vector<int> out(static_cast<size_t>(size));
-  std::iota(out.begin(), out.end(), 0);
-  return out;
-}
-
 // Under each schedule the run leaves a finding of this kind that says `text`.
 template <class Run>
 void must_find(FindingKind kind, const std::string& text, Run run) {

@@ -10,12 +10,6 @@
 namespace headrace::emulator {
 namespace {
 
-std::vector<int> counting(int size) {
-  std::vector<int> out(static_cast<size_t>(size));
-  std::iota(out.begin(), out.end(), 0);
-  return out;
-}
-
 std::vector<uint4> vectors(int size) {
   std::vector<uint4> out;
   for (unsigned i = 0; i < static_cast<unsigned>(size); ++i) out.push_back({i, i * 7, ~i, i ^ 0x55u});

@@ -3,22 +3,24 @@
 
     python3 tests/peers/server_streams.py MODEL.gguf --llama-server PATH [--streams 16,32] [--prompt-chars 900]
         [--gen-tokens 128] [--requests 2] [--rounds 3] [--threads 2] [--headrace build/release/bin/headrace] [--json]
-        [--llama-option=-fa=on ...]
+        [--llama-option=-fa=on ...] [--headrace-set KEY=VALUE ...]
 
 For each number of streams both servers are started and warmed up; then they take turns, and while one is asked the other waits. In a
 turn each stream sends --requests streaming requests to /v1/completions, one after the other: a prompt of --prompt-chars characters
 of this repository's sources that no request had before, and --gen-tokens tokens greedily, ends of text ignored.
 
 Printed for each server: output tokens per second of all streams together, from the first request to the last token; the time to
-the first token and the time between tokens as the client sees them, median and 95th percentile of all turns; and the ratio of
-rates turn by turn: its median, lowest and highest.
+the first token and the time between tokens as the client sees them, median and 95th percentile of all turns, and of the latter
+the 99th; and the ratio of rates turn by turn: its median, lowest and highest.
 
 llama.cpp's server gets a slot for each stream (-np) and a context that holds them all, continuous batching and the rest as it
-chooses by default; --llama-option adds to its command line. Headrace's server has its defaults but as many sequences at once as streams.
+chooses by default; --llama-option adds to its command line. Headrace's server has F16 keys and values, as many sequences at once as
+streams, room for them all, and its defaults otherwise; --headrace-set KEY=VALUE adds to them.
 """
 import argparse
 import http.client
 import json
+import os
 import pathlib
 import random
 import re
@@ -40,8 +42,8 @@ class Server:
         self.wait()
 
     def printed(self):
-        self.log.seek(0)
-        return self.log.read().decode(errors="replace")
+        # By its own offset: the server writes at the one that the file has.
+        return os.pread(self.log.fileno(), os.fstat(self.log.fileno()).st_size, 0).decode(errors="replace")
 
     def wait(self):
         deadline = time.monotonic() + 120
@@ -59,6 +61,7 @@ class Server:
                 except OSError:
                     pass
             time.sleep(0.2)
+        self.stop()
         sys.exit(f"{self.name} does not answer:\n{self.printed()[-2000:]}")
 
     def stop(self):
@@ -181,8 +184,10 @@ def main():
             ours += ["--set", setting]
         theirs = [args.llama_server, "-m", args.model, "-t", str(args.threads), "-np", str(streams), "-c", str(room),
                   "--host", "127.0.0.1", "--port", str(args.port), *args.llama_option]
-        servers = [Server("Headrace", ours, None), Server("llama.cpp", theirs, args.port)]
+        servers = []
         try:
+            servers.append(Server("Headrace", ours, None))
+            servers.append(Server("llama.cpp", theirs, args.port))
             results.append(measure(servers, args, streams))
         finally:
             for server in servers:
