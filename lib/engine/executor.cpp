@@ -106,16 +106,12 @@ Result<std::unique_ptr<kv::DiskTier>> open_disk_tier(const EngineModel& model, c
 
 Result<std::shared_ptr<KvCache>> make_cache(const EngineModel& model, const EngineOptions& options,
                                             std::unique_ptr<kv::DiskTier> disk) {
-  constexpr int64_t kDefaultTokens = 4096;
   constexpr int32_t kStatesAtRest = 16;  // of sessions, beside the running sequences
   if (options.kv_block_size < kKvTile || options.kv_block_size % kKvTile != 0) {
     return invalid_argument("kv.block_size", "{} is no multiple of {}", options.kv_block_size, kKvTile);
   }
-  int64_t tokens = options.kv_max_tokens;
-  if (tokens < 0) return invalid_argument("kv.max_tokens", "{} is negative", tokens);
-  if (tokens == 0) tokens = std::min<int64_t>(kDefaultTokens, model.executor->max_context());
-  // A prompt token and a drawn one at least: smaller caches could run nothing.
-  tokens = std::max<int64_t>(tokens, 2);
+  if (options.kv_max_tokens < 0) return invalid_argument("kv.max_tokens", "{} is negative", options.kv_max_tokens);
+  const int64_t tokens = cache_tokens(model, options);
   KvCacheConfig config;
   config.layers = model.executor->kv_layouts(options.kv_dtype, options.kv_block_size);
   config.num_blocks = tokens / options.kv_block_size + (tokens % options.kv_block_size != 0 ? 1 : 0);
@@ -145,6 +141,14 @@ Result<std::shared_ptr<KvCache>> make_cache(const EngineModel& model, const Engi
 }
 
 }  // namespace
+
+int64_t cache_tokens(const EngineModel& model, const EngineOptions& options) {
+  constexpr int64_t kDefaultTokens = 4096;
+  const int64_t tokens = options.kv_max_tokens > 0 ? options.kv_max_tokens
+                                                   : std::min<int64_t>(kDefaultTokens, model.executor->max_context());
+  // A prompt token and a drawn one at least: smaller caches could run nothing.
+  return std::max<int64_t>(tokens, 2);
+}
 
 Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options) {
   HEADRACE_RETURN_IF_ERROR(model.executor->check_generates());

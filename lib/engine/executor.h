@@ -118,6 +118,8 @@ struct EngineModel {
   mutable std::vector<std::weak_ptr<Session>> sessions_;
 };
 
+// Tokens that a model's cache holds by the options, at least.
+int64_t cache_tokens(const EngineModel& model, const EngineOptions& options);
 // A cache of the size and type that the options name; max_tokens is rounded up to whole blocks. kUnsupported for a model
 // that does not generate: it has nothing to keep.
 Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options);

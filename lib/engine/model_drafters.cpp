@@ -11,11 +11,6 @@
 namespace headrace::engine {
 namespace {
 
-// As many tokens as the model's own cache has by these options (make_scratch_cache).
-int64_t cache_tokens(const EngineModel& model, const EngineOptions& options) {
-  return options.kv_max_tokens > 0 ? options.kv_max_tokens : std::min<int64_t>(4096, model.executor->max_context());
-}
-
 Result<std::shared_ptr<speculation::Drafter>> load_drafter(const std::string& name, std::string path,
                                                            const EngineModel& model, const EngineOptions& options) {
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<Backend> backend, make_backend(options));
@@ -34,6 +29,7 @@ Result<std::shared_ptr<speculation::Drafter>> load_drafter(const std::string& na
   if (options.runtime != nullptr) {
     made.turns = options.runtime->turns;
     made.priority = options.priority;
+    made.memory = options.runtime->memory;
   }
   HEADRACE_ASSIGN_OR_RETURN(auto out, speculation::ModelDrafter::create(name, std::move(drafter), std::move(backend),
                                                                         model.executor->vocab_size(), made));
@@ -51,6 +47,7 @@ Result<std::vector<std::shared_ptr<speculation::Drafter>>> load_model_drafters(s
     const std::string name(names.substr(0, names.find(',')));
     names.remove_prefix(std::min(names.size(), name.size() + 1));
     if (!name.starts_with(kModel)) continue;
+    if (std::ranges::any_of(out, [&](const auto& drafter) { return drafter->name() == name; })) continue;
     auto loaded = load_drafter(name, name.substr(kModel.size()), model, options);
     if (!loaded.ok()) return loaded.status().within("scheduler.drafter");
     out.push_back(loaded.take());

@@ -115,7 +115,7 @@ class Scheduler::Impl {
                         static_cast<double>(options.tenant_tokens_per_second)},
         seed_base_(draw_seed_base()),
         drafter_(options.drafter),
-        loop_(model_, kv_cache_, limits_, schedule_policy(options), all_drafters(std::move(drafters)),
+        loop_(model_, kv_cache_, limits_, schedule_policy(options), std::move(drafters),
               GuessPolicy{options.max_draft_tokens, options.draft_always}),
         speculation_(loop_.speculator().totals()) {}
 
@@ -601,6 +601,11 @@ Result<std::shared_ptr<Scheduler>> Scheduler::create(std::shared_ptr<const Engin
   }
   HEADRACE_ASSIGN_OR_RETURN(auto models, load_model_drafters(options.drafter, *model, options));
   std::move(models.begin(), models.end(), std::back_inserter(drafters));
+  drafters = all_drafters(std::move(drafters));
+  if (drafters.size() > speculation::Speculator::kMaxDrafters) {
+    return invalid_argument("scheduler.drafter", "{} drafters, more than {}", drafters.size(),
+                            speculation::Speculator::kMaxDrafters);
+  }
   const schedule::StepLimits limits = step_limits(*model, options);
   HEADRACE_RETURN_IF_ERROR(model->executor->reserve_workspace(limits.max_num_batched_tokens, limits.max_num_seqs));
   auto impl = std::make_unique<Impl>(std::move(model), std::move(kv_cache), options, std::move(drafters));

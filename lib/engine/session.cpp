@@ -230,7 +230,6 @@ Status Session::compute(const std::vector<int32_t>& tokens, int64_t num_logits, 
     KvSequence empty = kv_cache_->new_sequence(own_salt(), rotation);
     kv_ = std::move(empty);
   }
-  unpark();
   // Values of rows whose logits are wanted must be computed, not found.
   if (kv_.num_tokens() == 0) kv_cache_->match_and_fetch(kv_, tokens, first_logits);
   std::vector<std::vector<float>> image_rows;
@@ -256,6 +255,8 @@ Status Session::compute(const std::vector<int32_t>& tokens, int64_t num_logits, 
 
 Status Session::evaluate(std::span<const int32_t> tokens, float* logits) {
   const std::lock_guard lock(mutex_);
+  HEADRACE_RETURN_IF_ERROR(check_idle());
+  unpark();  // while the tokens are those that are computed: the file may know those that come, too
   const auto before = static_cast<int64_t>(tokens_.size());
   const int64_t cached_before = kv_.num_tokens();
   HEADRACE_RETURN_IF_ERROR(append_checked(tokens));
@@ -371,15 +372,18 @@ void Session::unpark() {
   if (!source.ok()) return;
   auto opened = open_session_file(*source);
   if (!opened.ok() || !opened->values || opened->record.identity != model_->executor->kv_identity()) return;
+  auto restored = restore_values(*opened->values, opened->record.rope_length);
+  if (!restored.ok()) return;
+  kv_ = std::move(restored->sequence);
+  kv_cache_->rewind(kv_, common_prefix(tokens_, restored->token_ids, kv_.num_tokens()));
+}
+
+Result<KvCache::Restored> Session::restore_values(ByteSource& values, int64_t rope_length) const {
   const std::string salt = own_salt();
   for (;;) {
-    auto restored = kv_cache_->restore(*opened->values, salt, opened->record.rope_length);
-    if (restored.ok()) {
-      kv_ = std::move(restored->sequence);
-      kv_cache_->rewind(kv_, common_prefix(tokens_, restored->token_ids, kv_.num_tokens()));
-      return;
-    }
-    if (restored.status().code() != StatusCode::kResourceExhausted || !model_->shed_idle_session(*kv_cache_)) return;
+    auto restored = kv_cache_->restore(values, salt, rope_length);
+    if (restored.status().code() != StatusCode::kResourceExhausted) return restored;
+    if (!model_->shed_idle_session(*kv_cache_)) return restored;
   }
 }
 
@@ -430,21 +434,12 @@ Result<std::shared_ptr<Session>> Session::restore(std::shared_ptr<const EngineMo
     session->messages_.push_back({std::move(role), std::move(content)});
   }
   if (opened.values) {
-    for (;;) {
-      auto restored = session->kv_cache_->restore(*opened.values, session->own_salt(), record.rope_length);
-      if (restored.ok()) {
-        const auto cached = std::span<const int32_t>(record.tokens).first(static_cast<size_t>(record.num_cached));
-        if (!std::equal(cached.begin(), cached.end(), restored->token_ids.begin(), restored->token_ids.end())) {
-          return malformed(name, "the cached values are of other tokens");
-        }
-        session->kv_ = std::move(restored->sequence);
-        break;
-      }
-      if (restored.status().code() != StatusCode::kResourceExhausted ||
-          !session->model_->shed_idle_session(*session->kv_cache_)) {
-        return restored.status();
-      }
+    HEADRACE_ASSIGN_OR_RETURN(auto restored, session->restore_values(*opened.values, record.rope_length));
+    const auto cached = std::span<const int32_t>(record.tokens).first(static_cast<size_t>(record.num_cached));
+    if (!std::equal(cached.begin(), cached.end(), restored.token_ids.begin(), restored.token_ids.end())) {
+      return malformed(name, "the cached values are of other tokens");
     }
+    session->kv_ = std::move(restored.sequence);
   }
   session->tokens_ = std::move(record.tokens);
   session->created_unix_seconds_ = record.created_unix_seconds;

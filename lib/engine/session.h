@@ -114,6 +114,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void forget_values_unless(const std::string& salt);
   Status write(const std::string& path) const;
   void unpark();
+  // Other idle sessions give their room up for them.
+  Result<KvCache::Restored> restore_values(ByteSource& values, int64_t rope_length) const;
   // Whether `count` more tokens fit the context.
   Status check_room(int64_t count) const;
   Status append_checked(std::span<const int32_t> tokens);

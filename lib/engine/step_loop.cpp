@@ -249,6 +249,16 @@ void StepLoop::run_batch() {
 
 // ---- commit ----
 
+// Infinity is allowed downwards only: a model may exclude a token, not promise one.
+Status StepLoop::check_logits(std::span<const float> rows, std::span<const LogitStats> stats, int64_t position) {
+  const auto doubtful = [](const LogitStats& row) { return std::isnan(row.log_sum); };
+  if (!std::any_of(stats.begin(), stats.end(), doubtful) ||
+      std::none_of(rows.begin(), rows.end(), [](float x) { return std::isnan(x) || x == INFINITY; })) {
+    return Status();
+  }
+  return internal_error("logits", "the model gave values that are not finite at position {}", position);
+}
+
 void StepLoop::commit(const Entry& entry) {
   Sample& sample = *entry.sample;
   schedule::Sequence& sequence = sample.sequence;
@@ -263,15 +273,11 @@ void StepLoop::commit(const Entry& entry) {
                               static_cast<size_t>(entry.grant.num_logits_rows) * vocab_size);
   const auto stats =
       std::span(logit_stats_).subspan(entry.first_logits, static_cast<size_t>(entry.grant.num_logits_rows));
-  const auto doubtful = [](const LogitStats& row) { return std::isnan(row.log_sum); };
-  // Infinity is allowed downwards only: a model may exclude a token, not promise one.
-  if (std::any_of(stats.begin(), stats.end(), doubtful) &&
-      std::any_of(rows.begin(), rows.end(), [](float x) { return std::isnan(x) || x == INFINITY; })) {
-    kv_cache_->rewind(sequence.kv, entry.start);
-    return fail(request, internal_error("logits", "the model gave values that are not finite at position {}",
-                                        entry.start + entry.grant.num_rows - 1));
-  }
   const int64_t end = entry.start + entry.grant.num_rows;
+  if (Status status = check_logits(rows, stats, end - 1); !status.ok()) {
+    kv_cache_->rewind(sequence.kv, entry.start);
+    return fail(request, std::move(status));
+  }
   if (Status status = kv_cache_->commit(sequence.kv, sequence.token_ids, end); !status.ok()) {
     kv_cache_->rewind(sequence.kv, entry.start);
     return fail(request, std::move(status));

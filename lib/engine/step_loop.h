@@ -120,7 +120,8 @@ class StepLoop {
   speculation::DraftContext draft_context(const Sample& sample) const;
   int64_t most_guesses(const Sample& sample) const;
   void add_guesses(schedule::StepBudget& budget);
-  void grow(Entry& entry, int32_t num_guesses, schedule::StepBudget& budget);
+  void grow(Entry& entry, int64_t guesses, schedule::StepBudget& budget);
+  int64_t max_row_states() const;
   void keep_states();
   void verify(const Entry& entry);
   void observe(const Entry& entry, int64_t end);
@@ -135,6 +136,7 @@ class StepLoop {
   void run_batch();
   void learn_cost(int64_t ns);
   void commit(const Entry& entry);
+  static Status check_logits(std::span<const float> rows, std::span<const LogitStats> stats, int64_t position);
   Status score_prompt(const Entry& entry);
   void emit_hidden(const Entry& entry, int64_t end);
   void draw_first(Sample& root, std::span<float> row, const LogitStats& stats);

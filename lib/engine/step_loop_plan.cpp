@@ -193,22 +193,22 @@ bool StepLoop::waits_for_prefix(Sample& sample) {
   const int64_t block_size = kv_cache_->block_size();
   const int64_t reusable = sequence.num_reusable();
   int64_t cached = -1;
-  std::vector<const Sample*> others(running_.begin(), running_.end());
-  others.insert(others.end(), loading_.begin(), loading_.end());
-  for (const Sample* other : others) {
-    const schedule::Sequence& ahead = other->sequence;
-    if (ahead.tenant != sequence.tenant || ahead.rope_length != sequence.rope_length || ahead.num_pending() < 2)
-      continue;
-    if (other->request.salt != sample.request.salt || ahead.kv.secret()) continue;
-    const auto end = static_cast<ptrdiff_t>(std::min(reusable, ahead.size()));
-    const auto front = sequence.token_ids.begin();
-    const int64_t common = std::mismatch(front, front + end, ahead.token_ids.begin()).first - front;
-    const int64_t shared = common / block_size * block_size;
-    if (shared <= ahead.num_computed()) continue;  // those are there already
-    if (cached < 0) cached = cached_prefix(sample);
-    if (shared <= cached) continue;
-    if (!std::exchange(sample.request.waited_for_prefix, true)) ++metrics_.prefix_waits;
-    return true;
+  for (const auto* list : {&running_, &loading_}) {
+    for (const Sample* other : *list) {
+      const schedule::Sequence& ahead = other->sequence;
+      if (ahead.tenant != sequence.tenant || ahead.rope_length != sequence.rope_length || ahead.num_pending() < 2)
+        continue;
+      if (other->request.salt != sample.request.salt || ahead.kv.secret()) continue;
+      const auto end = static_cast<ptrdiff_t>(std::min(reusable, ahead.size()));
+      const auto front = sequence.token_ids.begin();
+      const int64_t common = std::mismatch(front, front + end, ahead.token_ids.begin()).first - front;
+      const int64_t shared = common / block_size * block_size;
+      if (shared <= ahead.num_computed()) continue;  // those are there already
+      if (cached < 0) cached = cached_prefix(sample);
+      if (shared <= cached) continue;
+      if (!std::exchange(sample.request.waited_for_prefix, true)) ++metrics_.prefix_waits;
+      return true;
+    }
   }
   return false;
 }

@@ -15,11 +15,9 @@ constexpr uint64_t kMaxStateBytes = uint64_t{256} << 20;
 
 speculation::DraftContext StepLoop::draft_context(const Sample& sample) const {
   const LiveRequest& request = sample.request;
-  return {{request.id, sample.index},
-          request.scope,
-          sample.sequence.token_ids,
-          sample.sequence.prompt_size,
-          &request.sampler.params()};
+  return {{request.id, sample.index}, request.scope,
+          sample.sequence.token_ids,  sample.sequence.prompt_size,
+          &request.sampler.params(),  request.params.zero_retention || kv_cache_->config().zero_retention};
 }
 
 // Guesses behind the sequence that could still be accepted, with a token drawn behind them.
@@ -30,9 +28,13 @@ int64_t StepLoop::most_guesses(const Sample& sample) const {
   if (max_tokens > 0) most = std::min(most, max_tokens - sequence.num_output() - 1);
   // Beyond that length it is computed anew, with another rotation.
   most = std::min(most, model_->executor->longest_of_rope_length(sequence.rope_length) - sequence.size());
+  return std::max<int64_t>(std::min(most, max_row_states()), 0);
+}
+
+// Recurrent states that one step keeps of rows of guesses.
+int64_t StepLoop::max_row_states() const {
   const uint64_t state_bytes = kv_cache_->config().state_floats * sizeof(float);
-  if (state_bytes > 0) most = std::min(most, static_cast<int64_t>(kMaxStateBytes / state_bytes));
-  return std::max<int64_t>(most, 0);
+  return state_bytes > 0 ? static_cast<int64_t>(kMaxStateBytes / state_bytes) : std::numeric_limits<int64_t>::max();
 }
 
 // Decoding sequences have their rows by now.
@@ -60,19 +62,22 @@ void StepLoop::add_guesses(schedule::StepBudget& budget) {
   step_cost_.row_ns = factors.row_ns;
   step_cost_.pair_ns = factors.pair_ns;
   speculator_.plan(turns, step_cost_);
+  // Guesses of which there is no room for the states are not verified.
+  int64_t states_left = max_row_states();
   for (size_t t = 0; t < turns.size(); ++t) {
     Entry& entry = entries_[entries[t]];
     entry.guesses = std::move(turns[t].guesses);
-    if (turns[t].num_verified > 0) grow(entry, turns[t].num_verified, budget);
+    const int64_t guesses = std::min<int64_t>(turns[t].num_verified, states_left);
+    if (guesses > 0) grow(entry, guesses, budget);
+    states_left -= entry.num_verified;
   }
   keep_states();
 }
 
 // Rows for guesses, as many as there is room for: nobody gives way for them.
-void StepLoop::grow(Entry& entry, int32_t num_guesses, schedule::StepBudget& budget) {
+void StepLoop::grow(Entry& entry, int64_t guesses, schedule::StepBudget& budget) {
   KvSequence& kv = entry.sample->sequence.kv;
   const int64_t end = entry.start + entry.grant.num_rows;
-  int64_t guesses = num_guesses;
   if (!kv_cache_->reserve(kv, end + guesses).ok()) {
     const int64_t room = static_cast<int64_t>(kv.block_ids().size()) * kv_cache_->block_size() - end;
     guesses = std::clamp<int64_t>(room, 0, guesses);
@@ -85,17 +90,7 @@ void StepLoop::keep_states() {
   const uint64_t state_floats = kv_cache_->config().state_floats;
   if (state_floats == 0) return;
   uint64_t wanted = 0;
-  for (Entry& entry : entries_) {
-    // Guesses of which there is no room for the states are not verified.
-    const uint64_t room = kMaxStateBytes / sizeof(float) / state_floats - wanted;
-    const auto most = static_cast<int32_t>(std::min<uint64_t>(room, std::numeric_limits<int32_t>::max()));
-    if (entry.num_verified > most) {
-      entry.grant.num_rows -= entry.num_verified - most;
-      entry.grant.num_logits_rows -= entry.num_verified - most;
-      entry.num_verified = most;
-    }
-    wanted += static_cast<uint64_t>(entry.num_verified);
-  }
+  for (const Entry& entry : entries_) wanted += static_cast<uint64_t>(entry.num_verified);
   if (row_states_.size() < wanted * state_floats) row_states_.resize(wanted * state_floats);
   float* next = row_states_.data();
   for (Entry& entry : entries_) {
@@ -116,13 +111,18 @@ void StepLoop::verify(const Entry& entry) {
   std::vector<int32_t> drawn;
   FinishReason reason = FinishReason::kNone;
   for (;;) {
-    const size_t i = drawn.size(), row = entry.first_logits + i;
+    const size_t i = drawn.size(), at = entry.first_logits + i;
+    const std::span<float> row(logits_.data() + at * vocab_size, vocab_size);
+    if (Status status = check_logits(row, {&logit_stats_[at], 1}, entry.start + static_cast<int64_t>(i));
+        !status.ok()) {
+      kv_cache_->rewind(sequence.kv, entry.start);
+      return fail(request, std::move(status));
+    }
     const bool guessed = static_cast<int32_t>(i) < entry.num_verified;
     const int32_t distribution = guessed ? guesses[i].distribution : -1;
     speculation::Guess guess;
     if (distribution >= 0) guess = {guesses[i].token, &entry.guesses.distribution(distribution)};
-    auto token = draw_token(sample, {logits_.data() + row * vocab_size, vocab_size}, logit_stats_[row],
-                            distribution >= 0 ? &guess : nullptr);
+    auto token = draw_token(sample, row, logit_stats_[at], distribution >= 0 ? &guess : nullptr);
     if (!token.ok()) {
       kv_cache_->rewind(sequence.kv, entry.start);
       return fail(request, token.status());

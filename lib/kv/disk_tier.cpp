@@ -147,10 +147,10 @@ bool DiskTier::run_one() {
     if (!fetch) ++stats_.dropped_writes;
     if (pending) {
       if (const auto found = index_.find(pending->record.key); found != index_.end()) erase(found);
-      queued_bytes_ -= pending->raw.size();
     }
   }
   const std::lock_guard lock(mutex_);
+  if (pending) queued_bytes_ -= pending->raw.size();
   working_ = false;
   return true;
 }
@@ -288,7 +288,6 @@ void DiskTier::write(const std::shared_ptr<Pending>& pending) {
   }
   {
     const std::lock_guard lock(mutex_);
-    queued_bytes_ -= pending->raw.size();
     const auto found = index_.find(key);
     // Not listed as ours where another process's file of the same contents was found meanwhile.
     const bool listed = found != index_.end() && found->second.pending == pending;

@@ -141,7 +141,7 @@ Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config, std::uniq
     impl->secrets.resize(static_cast<size_t>(num_blocks));
     impl->states.on_evict([impl = impl.get()](int32_t block, int32_t slot) {
       if (impl->secrets[static_cast<size_t>(block)]) impl->states.clear(slot);
-      if (impl->disk) impl->stage_state(block, slot);
+      if (impl->disk) impl->stage(kv::TierKind::kState, block);
     });
     if (disk) impl->open_disk(std::move(disk));
     return std::shared_ptr<KvCache>(new KvCache(std::move(impl)));
@@ -324,11 +324,10 @@ void KvCache::keep_rows(KvSequence& sequence, int64_t num_tokens, const float* r
   const std::lock_guard lock(impl_->mutex);
   const float* state =
       row_states + static_cast<uint64_t>(num_tokens - sequence.num_tokens_ - 1) * impl_->config.state_floats;
-  std::erase_if(sequence.pending_, [&](const std::pair<int64_t, int32_t>& snapshot) {
-    if (snapshot.first == num_tokens) state = reinterpret_cast<const float*>(impl_->states.data(snapshot.second));
-    if (snapshot.first > num_tokens) impl_->states.give(snapshot.second);
-    return snapshot.first > num_tokens;
-  });
+  for (const auto& [position, slot] : sequence.pending_) {
+    if (position == num_tokens) state = reinterpret_cast<const float*>(impl_->states.data(slot));
+  }
+  impl_->drop_pending(sequence, num_tokens);
   std::memcpy(impl_->states.data(sequence.state_slot_), state, impl_->states.state_bytes());
   sequence.open_end_ = num_tokens;
 }

@@ -72,8 +72,22 @@ void KvCache::Impl::open_disk(std::unique_ptr<kv::DiskTier> tier) {
   disk->tier = std::move(tier);
 }
 
-std::vector<std::byte> KvCache::Impl::copy_of(int32_t block) {
+// What there is to write of a block's kind; nothing where it is on disk or on its way. No memory is taken before that is known.
+std::optional<kv::TierRecord> KvCache::Impl::unwritten(kv::TierKind kind, int32_t block) const {
+  if (!index.contains(block)) return std::nullopt;
+  const Hash128& key = disk->keys[static_cast<size_t>(block)];
+  if (key == kNoKey || (kind == kv::TierKind::kState && states.snapshot(block) < 0)) return std::nullopt;
+  if (disk->tier->contains({disk->tag, key, kind})) return std::nullopt;
+  return disk_record(kind, key, index.hash(block), index.tokens(block));
+}
+
+std::vector<std::byte> KvCache::Impl::copy_of(kv::TierKind kind, int32_t block) {
+  if (kind == kv::TierKind::kState) {
+    const std::byte* const data = states.data(states.snapshot(block));
+    return {data, data + states.state_bytes()};
+  }
   std::vector<std::byte> copy(disk->block_bytes);
+  int64_t first_token = -1;  // not known yet
   size_t at = 0;
   for (size_t layer = 0; layer < config.layers.size(); ++layer) {
     const KvLayout& layout = config.layers[layer];
@@ -82,8 +96,11 @@ std::vector<std::byte> KvCache::Impl::copy_of(int32_t block) {
     std::memcpy(copy.data() + at, pool.layer_data(layer) + static_cast<size_t>(block) * bytes, bytes);
     // A row that ends in the next block was left here by others.
     if (layout.block_size % layout.tokens_per_row != 0) {
-      int64_t first_token = 0;
-      for (int32_t before = index.parent(block); before >= 0; before = index.parent(before)) first_token += block_size;
+      if (first_token < 0) {
+        first_token = 0;
+        for (int32_t before = index.parent(block); before >= 0; before = index.parent(before))
+          first_token += block_size;
+      }
       const int32_t rows = kv::used_rows(layout, first_token, block_size);
       if (rows < layout.rows_per_block()) kv::zero_block_tail(layout, std::span(copy).subspan(at, bytes), rows);
     }
@@ -92,30 +109,12 @@ std::vector<std::byte> KvCache::Impl::copy_of(int32_t block) {
   return copy;
 }
 
-void KvCache::Impl::stage(int32_t block) {
-  const Hash128& key = disk->keys[static_cast<size_t>(block)];
-  if (key == kNoKey) return;
+void KvCache::Impl::stage(kv::TierKind kind, int32_t block) {
   try {
-    kv::TierRecord record = disk_record(kv::TierKind::kBlock, key, index.hash(block), index.tokens(block));
-    if (!disk->tier->contains(record.key) && disk->tier->has_room(record.raw_bytes)) {
-      disk->tier->put(std::move(record), copy_of(block));
-    }
+    auto record = unwritten(kind, block);
+    if (record && disk->tier->has_room(record->raw_bytes)) disk->tier->put(std::move(*record), copy_of(kind, block));
   } catch (const std::bad_alloc&) {
-    // The block is lost, and computed again by whoever needs it.
-  }
-  if (const int32_t slot = states.snapshot(block); slot >= 0) stage_state(block, slot);
-}
-
-void KvCache::Impl::stage_state(int32_t block, int32_t slot) {
-  if (!index.contains(block) || disk->keys[static_cast<size_t>(block)] == kNoKey) return;
-  try {
-    kv::TierRecord record = disk_record(kv::TierKind::kState, disk->keys[static_cast<size_t>(block)], index.hash(block),
-                                        index.tokens(block));
-    if (disk->tier->contains(record.key) || !disk->tier->has_room(record.raw_bytes)) return;
-    const std::byte* data = states.data(slot);
-    disk->tier->put(std::move(record), std::vector<std::byte>(data, data + states.state_bytes()));
-  } catch (const std::bad_alloc&) {
-    // As above.
+    // It is lost, and computed again by whoever needs it.
   }
 }
 
@@ -139,17 +138,9 @@ std::vector<kv::DiskTier::Item> KvCache::Impl::next_unwritten() {
     const int32_t block = disk->unwritten.front();
     disk->unwritten.pop_front();
     disk->listed[static_cast<size_t>(block)] = false;
-    if (!index.contains(block)) continue;
-    const Hash128& key = disk->keys[static_cast<size_t>(block)];
-    if (key == kNoKey) continue;
-    kv::TierRecord record = disk_record(kv::TierKind::kBlock, key, index.hash(block), index.tokens(block));
-    if (!disk->tier->contains(record.key)) items.push_back({std::move(record), copy_of(block)});
-    const int32_t slot = states.snapshot(block);
-    if (slot < 0) continue;
-    record = disk_record(kv::TierKind::kState, key, index.hash(block), index.tokens(block));
-    if (disk->tier->contains(record.key)) continue;
-    const std::byte* data = states.data(slot);
-    items.push_back({std::move(record), std::vector<std::byte>(data, data + states.state_bytes())});
+    for (const kv::TierKind kind : {kv::TierKind::kBlock, kv::TierKind::kState}) {
+      if (auto record = unwritten(kind, block)) items.push_back({std::move(*record), copy_of(kind, block)});
+    }
   }
   return items;
 }

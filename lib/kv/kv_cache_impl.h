@@ -50,7 +50,10 @@ struct KvCache::Impl {
   int32_t take_block(bool secret) {
     const int32_t block = pool.next_free();
     if (index.contains(block)) {
-      if (disk) stage(block);
+      if (disk) {
+        stage(kv::TierKind::kBlock, block);
+        stage(kv::TierKind::kState, block);
+      }
       gone.add(index.hash(block));
       index.erase(block);
       states.detach(block);
@@ -95,12 +98,14 @@ struct KvCache::Impl {
 
   bool has_state() const { return config.state_floats > 0; }
 
-  void drop_pending(KvSequence& sequence) {
-    for (const auto& [position, slot] : sequence.pending_) {
-      if (sequence.secret_) states.clear(slot);
-      states.give(slot);
-    }
-    sequence.pending_.clear();
+  // Snapshots behind position `end` that are not published.
+  void drop_pending(KvSequence& sequence, int64_t end = 0) {
+    std::erase_if(sequence.pending_, [&](const std::pair<int64_t, int32_t>& snapshot) {
+      if (snapshot.first <= end) return false;
+      if (sequence.secret_) states.clear(snapshot.second);
+      states.give(snapshot.second);
+      return true;
+    });
   }
 
   // How many of the leading blocks end in a snapshot at the last of them.
@@ -158,10 +163,10 @@ struct KvCache::Impl {
   Hash128 disk_key_of(int32_t parent, const std::string& salt, std::span<const int32_t> tokens) const;
   kv::TierRecord disk_record(kv::TierKind kind, const Hash128& key, const Hash128& chain,
                              std::span<const int32_t> tokens) const;
-  // A block's bytes and those of its snapshot go into the queue, unless they are on disk.
-  void stage(int32_t block);
-  void stage_state(int32_t block, int32_t slot);
-  std::vector<std::byte> copy_of(int32_t block);
+  // Bytes of a block, or of its snapshot, go into the queue, unless they are on disk.
+  std::optional<kv::TierRecord> unwritten(kv::TierKind kind, int32_t block) const;
+  std::vector<std::byte> copy_of(kv::TierKind kind, int32_t block);
+  void stage(kv::TierKind kind, int32_t block);
   void list_unwritten(int32_t block);
   std::vector<kv::DiskTier::Item> next_unwritten();  // takes the mutex
 

@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <limits>
 #include <new>
 
 #include "base/checked.h"
+#include "kv/raw_bytes.h"
 
 namespace headrace::kv {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "block contents are written as they lie in memory");
 
 constexpr char kMagic[8] = {'H', 'R', 'K', 'V', 'S', 'E', 'Q', '\n'};
 constexpr uint64_t kPreludeBytes = 72;
@@ -33,18 +31,6 @@ class Hasher {
  private:
   XXH3_state_t state_;
 };
-
-template <class T>
-void put(std::byte* at, T value) {
-  std::memcpy(at, &value, sizeof(value));
-}
-
-template <class T>
-T get(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(value));
-  return value;
-}
 
 // Bytes of the whole file, or nothing when they overflow.
 std::optional<uint64_t> file_bytes(const std::vector<KvLayout>& layers, uint64_t num_tokens, uint64_t state_bytes) {

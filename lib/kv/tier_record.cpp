@@ -1,34 +1,20 @@
 #include "kv/tier_record.h"
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <cstring>
 
 #include <fmt/format.h>
 
+#include "kv/raw_bytes.h"
 #include "tensor/kv_layout.h"
 
 namespace headrace::kv {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "block contents are written as they lie in memory");
-
 constexpr char kMagic[8] = {'H', 'R', 'K', 'V', 'B', 'L', 'K', '\n'};
 constexpr size_t kHeaderBytes = 112;
 constexpr size_t kHashedHeaderBytes = 104;
-
-template <class T>
-void put(std::byte* at, T value) {
-  std::memcpy(at, &value, sizeof(value));
-}
-
-template <class T>
-T get(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(value));
-  return value;
-}
 
 void put_hash(std::byte* at, const Hash128& hash) {
   put(at, hash.low);

@@ -10,7 +10,7 @@ DraftSequence& DraftSequences::follow(const DraftContext& context) {
   sequence.round = round_;
   const auto last = static_cast<int64_t>(context.tokens.size()) - 1;
   if (sequence.kv.num_tokens() == 0) {
-    sequence.kv = cache_->new_sequence(std::string(context.scope));
+    sequence.kv = cache_->new_sequence(std::string(context.scope), 0, context.secret);
     cache_->match_prefix(sequence.kv, context.tokens, last);
   } else {
     const int64_t stored = std::min({sequence.kv.num_tokens(), sequence.size(), last});

@@ -28,6 +28,7 @@ struct DraftContext {
   int64_t prompt_size = 0;
   // For drafters that draw: how the model's own distribution will be filtered. Seeds: see drawn tokens below.
   const SamplingParams* sampling = nullptr;
+  bool secret = false;  // nothing of the sequence may serve others or outlive it
 };
 
 struct DraftRequest {

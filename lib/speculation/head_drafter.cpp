@@ -48,12 +48,12 @@ Status HeadDrafter::follow(Sequence& sequence, const ObservedRows& rows) {
     std::string salt = std::string(rows.context.scope) + '\0' + std::to_string(tokens[0]);
     sequence.first = 0;
     sequence.pending.clear();
-    sequence.kv = cache_->new_sequence(salt);
+    sequence.kv = cache_->new_sequence(salt, 0, rows.context.secret);
     if (cache_->match_prefix(sequence.kv, tokens.subspan(1), rows.first) < rows.first && rows.first > 0) {
       // Values of rows that see nothing of the front are no others'.
       salt += '\0' + std::to_string(rows.context.id.request) + '.' + std::to_string(rows.context.id.sample) + '.' +
               std::to_string(rows.first);
-      sequence.kv = cache_->new_sequence(salt);
+      sequence.kv = cache_->new_sequence(salt, 0, rows.context.secret);
       sequence.first = rows.first;
     }
   }

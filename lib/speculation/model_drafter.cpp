@@ -31,12 +31,14 @@ struct ModelDrafter::Line {
 };
 
 ModelDrafter::ModelDrafter(std::string name, std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend,
-                           int32_t vocab_size, const ModelDrafterOptions& options, std::shared_ptr<KvCache> cache)
+                           int32_t vocab_size, const ModelDrafterOptions& options, std::shared_ptr<KvCache> cache,
+                           MemoryShare memory)
     : name_(std::move(name)),
       model_(std::move(model)),
       backend_(std::move(backend)),
       vocab_size_(vocab_size),
       options_(options),
+      memory_(std::move(memory)),
       sequences_(std::move(cache)),
       turn_(options_.turns ? options_.turns : std::make_shared<TurnQueue>(), options_.priority),
       forward_(model_->spec(), model_->weights(), *backend_) {}
@@ -60,8 +62,11 @@ Result<std::unique_ptr<ModelDrafter>> ModelDrafter::create(std::string name, std
   config.num_blocks = (std::max<int64_t>(options.max_tokens, 2) + options.block_size - 1) / options.block_size;
   config.identity = model->identity();
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<KvCache> cache, KvCache::create(std::move(config)));
-  return std::unique_ptr<ModelDrafter>(
-      new ModelDrafter(std::move(name), std::move(model), std::move(backend), vocab_size, options, std::move(cache)));
+  MemoryShare memory(options.memory, "drafter");
+  HEADRACE_RETURN_IF_ERROR(memory.resize(model->weight_bytes() + cache->stats().pool_bytes +
+                                         ForwardPass::workspace_bytes(spec, options.max_rows)));
+  return std::unique_ptr<ModelDrafter>(new ModelDrafter(std::move(name), std::move(model), std::move(backend),
+                                                        vocab_size, options, std::move(cache), std::move(memory)));
 }
 
 // One pass over the pending rows of all lines: what room and `max_rows` allow. Leaves those lines whose last row was computed,

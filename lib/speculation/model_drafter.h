@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "base/status.h"
 #include "base/turn_queue.h"
 #include "model/forward.h"
@@ -27,6 +28,8 @@ struct ModelDrafterOptions {
   // Whose turns the backend's threads are shared by; null: they are its own.
   std::shared_ptr<TurnQueue> turns = nullptr;
   int32_t priority = 0;
+  // Of the drafter's weights, cache and workspace; null: none.
+  std::shared_ptr<MemoryBudget> memory = nullptr;
 };
 
 // kInvalidArgument naming the first token that the two spell differently, and for what only one of them has; `draft` is the
@@ -37,8 +40,9 @@ Status check_same_vocabulary(const text::Tokenizer* target, int32_t target_size,
 // Guesses are chains (guess_chain.h); the drafter follows each sequence with keys and values of its own.
 class ModelDrafter : public Drafter {
  public:
-  // backend: the model's, of nobody else. vocab_size: of the model that checks; no other ids are guessed. kUnsupported with the
-  // reason for models that cannot draft: encoders, and those with a recurrent state or a rotation by length.
+  // backend: the model's, of nobody else. vocab_size: of the model that checks; no other ids are guessed. kUnsupported with
+  // the reason for models that cannot draft: encoders, and those with a recurrent state or a rotation by length.
+  // kResourceExhausted where options.memory has too little left.
   static Result<std::unique_ptr<ModelDrafter>> create(std::string name, std::shared_ptr<const Model> model,
                                                       std::shared_ptr<Backend> backend, int32_t vocab_size,
                                                       const ModelDrafterOptions& options);
@@ -53,7 +57,8 @@ class ModelDrafter : public Drafter {
   struct Line;
 
   ModelDrafter(std::string name, std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend,
-               int32_t vocab_size, const ModelDrafterOptions& options, std::shared_ptr<KvCache> cache);
+               int32_t vocab_size, const ModelDrafterOptions& options, std::shared_ptr<KvCache> cache,
+               MemoryShare memory);
   Status run_rows(std::vector<Line*>& lines, bool catch_up);
 
   const std::string name_;
@@ -61,6 +66,7 @@ class ModelDrafter : public Drafter {
   const std::shared_ptr<Backend> backend_;
   const int32_t vocab_size_;
   const ModelDrafterOptions options_;
+  const MemoryShare memory_;
   DraftSequences sequences_;
   Turn turn_;
   ForwardPass forward_;

@@ -23,17 +23,6 @@ void DrafterCounts::count(int32_t depth, bool was_accepted) {
   ++accepted_at[at];
 }
 
-DrafterCounts& DrafterCounts::operator+=(const DrafterCounts& other) {
-  drafted += other.drafted;
-  accepted += other.accepted;
-  draft_ns += other.draft_ns;
-  for (size_t i = 0; i < kCountedDepths; ++i) {
-    drafted_at[i] += other.drafted_at[i];
-    accepted_at[i] += other.accepted_at[i];
-  }
-  return *this;
-}
-
 uint64_t SpeculationCounts::drafted() const {
   uint64_t sum = 0;
   for (const DrafterCounts& drafter : drafters) sum += drafter.drafted;
@@ -44,14 +33,6 @@ uint64_t SpeculationCounts::accepted() const {
   uint64_t sum = 0;
   for (const DrafterCounts& drafter : drafters) sum += drafter.accepted;
   return sum;
-}
-
-SpeculationCounts& SpeculationCounts::operator+=(const SpeculationCounts& other) {
-  steps += other.steps;
-  saved_ns += other.saved_ns;
-  if (drafters.size() < other.drafters.size()) drafters.resize(other.drafters.size());
-  for (size_t i = 0; i < other.drafters.size(); ++i) drafters[i] += other.drafters[i];
-  return *this;
 }
 
 }  // namespace headrace::speculation

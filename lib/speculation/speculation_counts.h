@@ -31,7 +31,6 @@ struct DrafterCounts {
   int64_t draft_ns = 0;                                                    // spent on guessing
 
   void count(int32_t depth, bool was_accepted);
-  DrafterCounts& operator+=(const DrafterCounts& other);
 };
 
 struct SpeculationCounts {
@@ -44,7 +43,6 @@ struct SpeculationCounts {
 
   uint64_t drafted() const;
   uint64_t accepted() const;
-  SpeculationCounts& operator+=(const SpeculationCounts& other);  // but for `state`
 };
 
 }  // namespace headrace::speculation

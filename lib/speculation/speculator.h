@@ -65,8 +65,9 @@ struct StepCost {
 class Speculator {
  public:
   using Clock = std::function<int64_t()>;  // nanoseconds
+  static constexpr size_t kMaxDrafters = 32;
 
-  // At most 32 drafters, each name once. always: whether guesses pay is not asked.
+  // At most kMaxDrafters, each name once. always: whether guesses pay is not asked.
   Speculator(std::vector<std::shared_ptr<Drafter>> drafters, int32_t vocab_size, Clock clock, bool always = false);
 
   const std::vector<std::string>& names() const { return names_; }

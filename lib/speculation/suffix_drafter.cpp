@@ -69,6 +69,7 @@ Status SuffixDrafter::draft(std::span<const DraftRequest> requests, std::span<Dr
 
 void SuffixDrafter::end(const DraftContext& context) {
   sequences_.erase(context.id);
+  if (context.secret) return;
   const auto from =
       static_cast<size_t>(std::max<int64_t>(context.prompt_size - static_cast<int64_t>(kPromptContext), 0));
   if (max_tokens_ < 2 || context.tokens.size() <= static_cast<size_t>(context.prompt_size)) return;

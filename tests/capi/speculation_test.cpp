@@ -27,13 +27,13 @@ struct Said {
   nlohmann::json speculation;
 };
 
-// Several at once, each to its end.
 std::vector<Request> one(Request request) {
   std::vector<Request> out;
   out.push_back(std::move(request));
   return out;
 }
 
+// Several at once, each to its end.
 std::map<uint64_t, Said> run(Scheduler& scheduler, const std::vector<Request>& requests) {
   for (const Request& request : requests) scheduler.submit(request);
   std::map<uint64_t, Said> out;

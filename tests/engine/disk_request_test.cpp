@@ -223,6 +223,28 @@ TEST_CASE("A parked session holds no block, and goes on where it was, here and i
   }
 }
 
+TEST_CASE("A parked session that goes back gives the logits of the same tokens again") {
+  const TemporaryFolder folder;
+  fs::create_directories(folder.path);
+  toy::Toy world;
+  const auto prompt = toy::prompt_of(100, 1);
+  const std::span<const int32_t> front = std::span(prompt).first(50), back = std::span(prompt).last(50);
+  std::vector<float> expected(back.size() * toy::kVocabSize), logits(expected.size(), -1.0f);
+  {
+    const auto session = world.session(world.cache());
+    REQUIRE(session->evaluate(front, nullptr).ok());
+    REQUIRE(session->evaluate(back, expected.data()).ok());
+  }
+  const auto cache = world.cache();
+  const auto session = world.session(cache);
+  REQUIRE(session->evaluate(prompt, nullptr).ok());
+  REQUIRE(session->park((folder.path / "session").string()).ok());
+  cache->clear_prefix_index();
+  REQUIRE(session->rewind(50).ok());
+  REQUIRE(session->evaluate(back, logits.data()).ok());
+  CHECK(logits == expected);
+}
+
 TEST_CASE(
     "With zero retention nothing of a prompt stays in the pool or reaches the folder, and sessions are not saved") {
   const TemporaryFolder folder;

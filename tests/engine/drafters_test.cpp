@@ -97,6 +97,8 @@ TEST_CASE("what a sequence put out serves others of its scope only, and what is 
   }
   CHECK(guesses_of(drafter, {5, 10, 11, 12}, 2, {4, 0}, "a").empty());  // forgotten
   CHECK(guesses_of(drafter, {5, 119, 7}, 1, {5, 0}, "a") == Tokens{119});
+  drafter.end({{49, 0}, "b", said, 1, nullptr, true});  // secret: nothing is kept
+  CHECK(guesses_of(drafter, {5, 10, 11, 12}, 2, {8, 0}, "b").empty());
   drafter.end({{50, 0}, "b", said, 1, nullptr});
   drafter.end({{51, 0}, "c", said, 1, nullptr});  // the least recently used scope gives way
   CHECK(guesses_of(drafter, {5, 119, 7}, 1, {6, 0}, "a").empty());

@@ -86,6 +86,15 @@ TEST_CASE("a model as drafter changes no token, greedy or drawn") {
   }
 }
 
+TEST_CASE("a drafter that is named twice is one") {
+  const ModelHandle model = load_llama();
+  const std::string name = "model:" + kShipped + "llama";
+  const auto scheduler = scheduler_of(model, options_with(name + "," + name));
+  int count = 0;
+  for (const auto& drafter : scheduler->report().speculation.drafters) count += drafter.name == name ? 1 : 0;
+  CHECK(count == 1);
+}
+
 TEST_CASE("a drafter that cannot serve is refused with the scheduler") {
   const ModelHandle model = load_llama();
   const auto refused = [&](const std::string& name) {

@@ -23,6 +23,8 @@ class SchedulerProgram {
 
   // Guesses that were accepted, once it was run.
   uint64_t num_accepted() const { return num_accepted_; }
+  // What became of the disk's files.
+  const KvDiskStats& disk() const { return disk_; }
 
   // Ends the process where a law does not hold; what happened otherwise.
   schedule::SchedulerMetrics run() {
@@ -335,11 +337,6 @@ class SchedulerProgram {
     return metrics;
   }
 
- public:
-  // Of the run.
-  const KvDiskStats& disk() const { return disk_; }
-
- private:
   const uint8_t* data_;
   size_t size_;
   std::shared_ptr<ToyExecutor> executor_;

@@ -121,6 +121,25 @@ class CircleMask : public TokenMask {
 
 }  // namespace
 
+TEST_CASE("logits that are no numbers are the model's failure, whoever guessed") {
+  const Logits sick = [](std::span<const int32_t> context, std::span<float> logits) {
+    repeating_logits(context, logits);
+    if (context.size() > 30) logits[5] = INFINITY;
+  };
+  Speculating world(sick);
+  for (const std::string& drafter : kDrafters) {
+    INFO(drafter);
+    const auto failure_with = [&](const std::string& name) {
+      RequestParams params = request(prompt_of(12, 1), 60);
+      params.drafter = name;
+      return run_one(*world.scheduler(), params).failure;
+    };
+    const Status plain = failure_with("off"), guessed = failure_with(drafter);
+    CHECK(plain.code() == StatusCode::kInternal);
+    CHECK(guessed.to_string() == plain.to_string());
+  }
+}
+
 TEST_CASE("greedy and sampled requests of any kind are those of plain decoding") {
   Speculating world;
   std::vector<RequestParams> requests;

@@ -123,6 +123,35 @@ TEST_CASE("a long prompt is read over several calls, and a known one is found") 
   CHECK(drafter->cache_stats().hit_tokens >= 48);
 }
 
+TEST_CASE("what a secret sequence had computed is found by no other") {
+  Written written;
+  const auto drafter = written.drafter();
+  const std::vector<int32_t> tokens = prompt_of(50, 5);
+  for (uint64_t id = 1; id <= 2; ++id) {
+    DraftRequest request = request_for(id, tokens, 50, 2);
+    request.context.secret = true;
+    CHECK(tokens_of(draft(*drafter, {request})[0]) == written.greedy(tokens, 2));
+    drafter->end(request.context);
+  }
+  CHECK(drafter->cache_stats().hit_tokens == 0);
+}
+
+TEST_CASE("a drafter takes what it holds from the budget, or is refused with the counts") {
+  Written written;
+  ModelDrafterOptions options;
+  options.memory = std::make_shared<MemoryBudget>(uint64_t{1} << 30);
+  {
+    const auto drafter = written.drafter(options);
+    CHECK(options.memory->used() > written.model->weight_bytes() + drafter->cache_stats().pool_bytes);
+  }
+  CHECK(options.memory->used() == 0);
+  options.memory = std::make_shared<MemoryBudget>(written.model->weight_bytes());
+  const Status refused =
+      ModelDrafter::create("model", written.model, written.backend, written.model->spec().vocab_size, options).status();
+  CHECK(refused.code() == StatusCode::kResourceExhausted);
+  CHECK(options.memory->used() == 0);
+}
+
 TEST_CASE("where a drafter has no room, sequences that take no part give theirs up") {
   Written written;
   ModelDrafterOptions options;
