@@ -292,9 +292,8 @@ constexpr Option kOptions[] = {
       "The same bound in percent, 100 or more; 0 is what the mode says."},
      set_integer<&EngineOptions::max_gap_percent, 0, 1000000>},
     {{"scheduler.max_burst_gap_percent", "integer", "0", "0..1000000",
-      "Where several prompts are there, and all sequences are of one tenant, each adds 100 percent up to this bound; 0 "
-      "is "
-      "1000 in balanced mode, and no growth in the others or with max_gap_percent."},
+      "Where several prompts are there, and all sequences are of one tenant, each adds 100 percent up to this bound; "
+      "0 is 300 in balanced mode, and no growth in the others or with max_gap_percent."},
      set_integer<&EngineOptions::max_burst_gap_percent, 0, 1000000>},
     {{"scheduler.max_tenant_gap_percent", "integer", "0", "0..1000000",
       "The same bound while a prompt goes whose tenant runs fewer sequences than its part of them; 0 adds twice what "

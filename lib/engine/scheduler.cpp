@@ -46,7 +46,7 @@ schedule::SchedulePolicy schedule_policy(const EngineOptions& options) {
       break;
     case ScheduleMode::kBalanced:
       policy.max_gap_ratio = 2.0;
-      policy.max_burst_gap_ratio = 10.0;
+      policy.max_burst_gap_ratio = 3.0;
       policy.min_prompt_rows = 8;
       break;
     case ScheduleMode::kThroughput:

@@ -10,7 +10,7 @@ struct SchedulePolicy {
   double max_gap_ratio = 2.0;
   // Where several prompts are there and all sequences are of one tenant, each adds a time of the decoding sequences alone, up
   // to so many in all: large steps compute prompts faster, and sooner all decode together.
-  double max_burst_gap_ratio = 10.0;
+  double max_burst_gap_ratio = 3.0;
   // The same as the first while prompts of a tenant go that runs fewer sequences than its part: it waits for the others' decoding too.
   double max_tenant_gap_ratio = 3.0;
   double max_gap_ns = 0.0;        // a step with decoding sequences takes no longer, instead of the ratios; 0: those
