@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "sampling/sampler.h"
 #include "speculation/draft_tree.h"
+#include "speculation/draft_worth.h"
 
 namespace headrace::speculation {
 
@@ -35,6 +36,7 @@ struct DraftRequest {
   DraftContext context;
   int32_t max_nodes = 0;  // at least 1; more are left out
   int32_t max_depth = 0;  // at least 1; deeper nodes are left out
+  DraftWorth worth = {};  // when to stop guessing, where a guess takes time
 };
 
 // Rows of a sequence that the model has computed and that stand.

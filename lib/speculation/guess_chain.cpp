@@ -42,7 +42,7 @@ std::optional<int32_t> GuessChain::guess(std::span<float> logits, const LogitSta
   const auto drawn = sampler_.sample(logits, stats, history_, {}, context.id.sample, static_cast<uint64_t>(output));
   if (!drawn.ok() || drawn->token_id >= vocab_size_) return std::nullopt;  // numbers that say nothing are no failure
   const float confidence = std::clamp(std::exp(drawn->logprob), 0.0f, 1.0f);
-  survival_ *= static_cast<double>(confidence);
+  survival_ *= request_.worth.confidence(confidence, tree_.size() + 1);
   if (!tree_.empty() && survival_ < static_cast<double>(least_survival_)) return std::nullopt;
   tree_.add(tree_.size() - 1, drawn->token_id, confidence);
   ++history_.output_counts[drawn->token_id];
@@ -51,7 +51,7 @@ std::optional<int32_t> GuessChain::guess(std::span<float> logits, const LogitSta
 
 bool GuessChain::goes_on() const {
   return tree_.size() < std::min(request_.max_depth, request_.max_nodes) &&
-         survival_ >= static_cast<double>(least_survival_);
+         survival_ >= static_cast<double>(least_survival_) && request_.worth.pays(survival_, tree_.size() + 1);
 }
 
 }  // namespace headrace::speculation

@@ -15,8 +15,8 @@ namespace headrace::speculation {
 // distributions agree the token is the same. Guesses are chosen tokens, and a seed's text is that of plain decoding.
 class GuessChain {
  public:
-  // vocab_size: of the model; guesses are below it. They end where all so far are accepted with less than least_survival, by the
-  // drafter's own probabilities. The request and the tree outlive the chain.
+  // vocab_size: of the model; guesses are below it. They end where all so far come with less than least_survival, or where the
+  // next is not worth its time. The request and the tree outlive the chain.
   GuessChain(const DraftRequest& request, DraftTree& tree, int32_t vocab_size, float least_survival);
 
   const DraftRequest& request() const { return request_; }

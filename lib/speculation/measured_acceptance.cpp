@@ -7,6 +7,7 @@ namespace headrace::speculation {
 namespace {
 
 constexpr double kClaimWeight = 4.0;     // what a claim counts for, in measurements
+constexpr double kUnmeasured = 0.75;     // a guess's chance where nothing is known
 constexpr double kKeep = 0.99;           // of the weight of earlier measurements of a bin
 constexpr double kSequenceWeight = 2.0;  // what the estimate counts for beside a sequence's own guesses
 constexpr double kSequenceKeep = 0.9;
@@ -33,10 +34,19 @@ double MeasuredAcceptance::estimate(float claimed, int32_t depth) const {
   return value;
 }
 
+double MeasuredAcceptance::average(int32_t depth) const {
+  double value = kUnmeasured;
+  for (size_t d = 0; d <= depth_bin(depth); ++d) {
+    value = (any_claim_[d].accepted + kClaimWeight * value) / (any_claim_[d].tried + kClaimWeight);
+  }
+  return value;
+}
+
 void MeasuredAcceptance::record(float claimed, int32_t depth, bool accepted) {
-  Bin& bin = bins_[claim_bin(claimed)][depth_bin(depth)];
-  bin.tried = kKeep * bin.tried + 1.0;
-  bin.accepted = kKeep * bin.accepted + (accepted ? 1.0 : 0.0);
+  for (Bin* bin : {&bins_[claim_bin(claimed)][depth_bin(depth)], &any_claim_[depth_bin(depth)]}) {
+    bin->tried = kKeep * bin->tried + 1.0;
+    bin->accepted = kKeep * bin->accepted + (accepted ? 1.0 : 0.0);
+  }
 }
 
 double SequenceAcceptance::adjust(double estimate) const {

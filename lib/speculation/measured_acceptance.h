@@ -12,6 +12,8 @@ class MeasuredAcceptance {
  public:
   // Probability that a guess is accepted where the one before it was.
   double estimate(float claimed, int32_t depth) const;
+  // The same of any guess at that depth, before it is made.
+  double average(int32_t depth) const;
   void record(float claimed, int32_t depth, bool accepted);
 
  private:
@@ -23,6 +25,7 @@ class MeasuredAcceptance {
   static size_t depth_bin(int32_t depth);
 
   std::array<std::array<Bin, kDepths>, kClaims> bins_ = {};
+  std::array<Bin, kDepths> any_claim_ = {};
 };
 
 // Of one sequence: how much better or worse its guesses fare than estimated.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
 #include <queue>
 #include <utility>
 
@@ -18,7 +19,7 @@ constexpr int32_t kLongestRest = 512;
 Speculator::Speculator(std::vector<std::shared_ptr<Drafter>> drafters, int32_t vocab_size, Clock clock, bool always)
     : drafters_(std::move(drafters)),
       acceptance_(drafters_.size()),
-      draft_ns_(drafters_.size(), 0.0),
+      draft_time_(drafters_.size()),
       vocab_size_(vocab_size),
       clock_(std::move(clock)),
       always_(always) {
@@ -63,9 +64,11 @@ void Speculator::plan(std::span<DraftTurn> turns, StepCost& cost) {
       if ((turn.record->drafters >> d & 1u) != 0) counts[d].name = names_[d];
     }
   }
-  const double linear_ns = cost.step_ns + cost.row_ns * static_cast<double>(cost.plain_rows);
-  cost.plain_ns = verify_cost_.predict_ns(cost.plain_rows, linear_ns) + cost.pair_ns * cost.plain_pairs;
-  for (size_t drafter = 0; drafter < drafters_.size(); ++drafter) ask(drafter, turns, cost);
+  cost.plain_ns = rows_ns(cost.plain_rows, cost) + cost.pair_ns * cost.plain_pairs;
+  std::vector<size_t> order(drafters_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t d) { return draft_time_[d].sequence_ns; });
+  for (const size_t drafter : order) ask(drafter, turns, cost);
   for (DraftTurn& turn : turns) {
     turn.guesses.keep_best_chain();
     if (turn.mask != nullptr) cut_at_mask(turn);
@@ -83,10 +86,32 @@ void Speculator::plan(std::span<DraftTurn> turns, StepCost& cost) {
   }
 }
 
+double Speculator::rows_ns(int64_t rows, const StepCost& cost) const {
+  return verify_cost_.predict_ns(rows, cost.step_ns + cost.row_ns * static_cast<double>(rows));
+}
+
+double Speculator::gain_ns(DraftTree guesses, double token_ns, double row_ns) {
+  guesses.keep_best_chain();
+  double survival = 1.0, gain = 0.0, most = 0.0;
+  for (const DraftNode& node : guesses.nodes()) {
+    survival *= static_cast<double>(node.confidence);
+    gain += survival * token_ns - row_ns;
+    most = std::max(most, gain);
+  }
+  return most;
+}
+
 void Speculator::ask(size_t drafter, std::span<DraftTurn> turns, const StepCost& cost) {
   std::vector<DraftRequest> requests;
   std::vector<DraftTurn*> asking;
-  const bool is_free = always_ || draft_ns_[drafter] < kFree * cost.plain_ns;
+  DraftTime& time = draft_time_[drafter];
+  const bool is_free = always_ || time.sequence_ns < kFree * cost.plain_ns;
+  // What rows cost is measured at several, of which the first may cost as much as all.
+  constexpr int64_t kRowsEach = 4;
+  const int64_t more = kRowsEach * static_cast<int64_t>(turns.size());
+  const double row_ns =
+      std::max(rows_ns(cost.plain_rows + more, cost) - rows_ns(cost.plain_rows, cost), 0.0) / static_cast<double>(more);
+  const double token_ns = cost.plain_ns / static_cast<double>(std::max<int64_t>(cost.plain_rows, 1));
   for (DraftTurn& turn : turns) {
     if ((turn.record->drafters >> drafter & 1u) == 0 || turn.max_nodes < 1) continue;
     SequenceRecord::Standing& standing = turn.record->standings[drafter];
@@ -95,15 +120,30 @@ void Speculator::ask(size_t drafter, std::span<DraftTurn> turns, const StepCost&
       --standing.rest;
       continue;
     }
-    requests.push_back({turn.context, turn.max_nodes, turn.max_nodes});
+    DraftRequest request{turn.context, turn.max_nodes, turn.max_nodes};
+    if (!is_free && token_ns > 0.0) {
+      request.worth =
+          DraftWorth(acceptance_[drafter], standing.acceptance, token_ns, row_ns + time.node_ns(), turn.max_nodes);
+      // Where cheaper guesses promise as much, they are enough.
+      if (!turn.guesses.empty() && gain_ns(turn.guesses, token_ns, row_ns) >= request.worth.gain_ns(time.tree_nodes))
+        continue;
+    }
+    requests.push_back(request);
     asking.push_back(&turn);
   }
   if (requests.empty()) return;
   std::vector<DraftTree> trees(requests.size());
   const int64_t started = clock_();
   const Status status = drafters_[drafter]->draft(requests, trees);
-  const double each = static_cast<double>(std::max<int64_t>(clock_() - started, 0)) / static_cast<double>(trees.size());
-  draft_ns_[drafter] = kKeep * draft_ns_[drafter] + (1.0 - kKeep) * each;
+  const double took = static_cast<double>(std::max<int64_t>(clock_() - started, 0));
+  const double each = took / static_cast<double>(trees.size());
+  time.sequence_ns = kKeep * time.sequence_ns + (1.0 - kKeep) * each;
+  double nodes = 0.0;
+  for (const DraftTree& tree : trees) nodes += tree.size();
+  time.sum_ns = kKeep * time.sum_ns + took;
+  time.sum_nodes = kKeep * time.sum_nodes + nodes;
+  const double tree_nodes = nodes / static_cast<double>(trees.size());
+  time.tree_nodes = std::max(tree_nodes, kKeep * time.tree_nodes + (1.0 - kKeep) * tree_nodes);
   for (size_t i = 0; i < asking.size(); ++i) {
     SequenceRecord& record = *asking[i]->record;
     record.counts.drafters[drafter].draft_ns += static_cast<int64_t>(each);
@@ -128,7 +168,9 @@ void Speculator::adopt(size_t drafter, DraftTurn& turn, DraftTree& given) const 
     node.confidence = static_cast<float>(acceptance.adjust(acceptance_[drafter].estimate(node.claimed, node.depth)));
   }
   given.prune(valid);
-  turn.guesses.merge(given, static_cast<int32_t>(drafter), turn.max_nodes, turn.max_nodes);
+  // Each drafter's nodes have room: the best chain is chosen when all have spoken.
+  const int32_t room = turn.guesses.size() + given.size();
+  turn.guesses.merge(given, static_cast<int32_t>(drafter), room, turn.max_nodes);
 }
 
 // Of the chain, what the mask lets come. A drawn token stays where it is the first that may not: that it is refused is part
@@ -179,8 +221,7 @@ double Speculator::choose(std::span<DraftTurn> turns, const StepCost& cost) cons
     tokens += row.survival;
     pairs_ns += row.ns - cost.row_ns;
     ++num_rows;
-    const double linear_ns = cost.step_ns + cost.row_ns * static_cast<double>(num_rows);
-    const double ns = verify_cost_.predict_ns(num_rows, linear_ns) + pairs_ns;
+    const double ns = rows_ns(num_rows, cost) + pairs_ns;
     if (always_ || (ns > 0.0 && tokens / ns > best)) {
       best = tokens / ns;
       best_ns = ns;
@@ -198,6 +239,7 @@ void Speculator::learn(SequenceRecord& record, const DraftTree& guesses, int32_t
                        std::span<const int32_t> drawn, const StepCost& cost) {
   if (guesses.empty() || drawn.empty()) return;
   std::vector<double> value(drafters_.size(), 0.0);
+  const double token_ns = cost.plain_ns / static_cast<double>(std::max<int64_t>(cost.plain_rows, 1));
   bool reached = true;  // the token before the guess came
   for (size_t i = 0; i < guesses.nodes().size(); ++i) {
     const bool verified = static_cast<int32_t>(i) < num_verified;
@@ -215,8 +257,8 @@ void Speculator::learn(SequenceRecord& record, const DraftTree& guesses, int32_t
     if (!verified) continue;
     record.counts.drafters[drafter].count(node.depth, right);
     totals_.drafters[drafter].count(node.depth, right);
-    // A guess that came true spares a step where a token was drawn behind it.
-    value[drafter] += (reached ? cost.plain_ns : 0.0) - cost.guess_ns;
+    // A guess that came true spares a token's part of a step where a token was drawn behind it.
+    value[drafter] += (reached ? token_ns : 0.0) - cost.guess_ns;
   }
   if (num_verified > 0) {
     ++record.counts.steps;

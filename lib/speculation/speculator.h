@@ -89,6 +89,17 @@ class Speculator {
   const SpeculationCounts& totals() const { return totals_; }
 
  private:
+  struct DraftTime {
+    double sequence_ns = 0.0;              // of all guesses at one sequence
+    double sum_ns = 0.0, sum_nodes = 0.0;  // fading
+    double tree_nodes = 0.0;               // that it gave for one sequence at most, fading
+    double node_ns() const { return sum_nodes > 0.0 ? sum_ns / sum_nodes : 0.0; }
+  };
+
+  // Of a step of so many rows, without its attention.
+  double rows_ns(int64_t rows, const StepCost& cost) const;
+  // What verifying the best chain of guesses wins, where a token without guesses takes token_ns.
+  static double gain_ns(DraftTree guesses, double token_ns, double row_ns);
   void ask(size_t drafter, std::span<DraftTurn> turns, const StepCost& cost);
   void adopt(size_t drafter, DraftTurn& turn, DraftTree& given) const;
   static void cut_at_mask(DraftTurn& turn);
@@ -98,7 +109,7 @@ class Speculator {
   std::vector<std::shared_ptr<Drafter>> drafters_;
   std::vector<std::string> names_;
   std::vector<MeasuredAcceptance> acceptance_;  // of each drafter
-  std::vector<double> draft_ns_;                // of each, for one sequence, lately
+  std::vector<DraftTime> draft_time_;           // of each, lately
   VerifyCost verify_cost_;
   const int32_t vocab_size_;
   const Clock clock_;

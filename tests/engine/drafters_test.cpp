@@ -132,6 +132,29 @@ TEST_CASE("trees of several drafters become one, bounded, and its best chain is 
   CHECK(small.size() == 2);  // of depth 1
 }
 
+TEST_CASE("a chain goes on while the next guess is worth its time") {
+  MeasuredAcceptance measured;
+  SequenceAcceptance sequence;
+  for (int i = 0; i < 400; ++i) {
+    for (int32_t depth = 1; depth <= 16; ++depth) measured.record(0.8f, depth, i % 5 != 0);
+  }
+  CHECK(measured.average(3) == Approx(0.8).margin(0.01));
+  // Tokens in the time of a step: 1.8/1.5, 2.44/2 = 1.22, 2.952/2.5.
+  const DraftWorth worth(measured, sequence, 1e6, 5e5, 16);
+  CHECK(worth.gain_ns(16.0) == Approx(2.44e6 - 2e6).margin(0.03e6));
+  CHECK(worth.gain_ns(1.0) == Approx(1.8e6 - 1.5e6).margin(0.03e6));
+  CHECK(worth.pays(1.0, 1));
+  CHECK(worth.pays(0.8, 2));        // 0.64 of a token for 0.61 of one
+  CHECK_FALSE(worth.pays(0.7, 2));  // 0.56
+  CHECK_FALSE(worth.pays(0.64, 3));
+  CHECK(worth.confidence(0.8f, 2) == Approx(0.8).margin(0.01));
+  CHECK(DraftWorth(measured, sequence, 1e6, 0.9e6, 16).gain_ns(16.0) == 0.0);
+  // Guesses that take nothing go on for ever, and so do those of which nobody asks whether they pay.
+  CHECK(DraftWorth(measured, sequence, 1e6, 0.0, 16).pays(1e-6, 16));
+  CHECK(DraftWorth().pays(1e-6, 16));
+  CHECK(DraftWorth().confidence(2.0f, 1) == 1.0);
+}
+
 TEST_CASE("of drawn siblings the first is kept, whatever follows") {
   DraftTree tree;
   const int32_t q = tree.add_distribution({{1, 2}, {0.5f, 0.5f}});

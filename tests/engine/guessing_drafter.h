@@ -53,7 +53,11 @@ class GuessingDrafter : public Drafter {
 
   Status draft(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
     if (guessing_ == Guessing::kFailing) return internal_error("guess", "told to fail");
-    for (size_t r = 0; r < requests.size(); ++r) guess(requests[r], trees[r]);
+    for (size_t r = 0; r < requests.size(); ++r) {
+      guess(requests[r], trees[r]);
+      num_nodes += trees[r].size();
+      if (on_nodes) on_nodes(trees[r].size());
+    }
     return Status();
   }
 
@@ -63,7 +67,8 @@ class GuessingDrafter : public Drafter {
   }
 
   bool gaps = false;
-  int64_t num_ended = 0;
+  int64_t num_ended = 0, num_nodes = 0;
+  std::function<void(int32_t count)> on_nodes;  // that were guessed: they may take time
   size_t num_live() const { return seen_.size(); }
 
  private:
@@ -79,7 +84,9 @@ class GuessingDrafter : public Drafter {
     int32_t length = std::min({request.max_nodes, request.max_depth, 7});
     if (guessing_ == Guessing::kTooMuch) length = 40;
     int32_t parent = -1;
+    double survival = 1.0;
     for (int32_t depth = 1; depth <= length; ++depth) {
+      if (depth > 1 && !request.worth.pays(survival, depth)) return;
       const uint64_t dice = chance(context, depth, 0);
       const int32_t right = oracle_(tokens);
       const auto any = static_cast<int32_t>(dice % vocab);
@@ -116,6 +123,7 @@ class GuessingDrafter : public Drafter {
         case Guessing::kFailing: return;
       }
       parent = tree.add(parent, token, claimed, distribution);
+      survival *= request.worth.confidence(claimed, depth);
       tokens.push_back(token >= 0 && token < vocab_size_ ? token : any);
     }
   }
