@@ -42,6 +42,7 @@ struct BenchArguments {
   std::string serve;  // a trace's name, or a file
   int serve_requests = 64;
   double serve_rate = 1;
+  std::string plots;  // a folder
 };
 
 // Highest resident memory of this process so far, bytes.
@@ -188,11 +189,20 @@ void sweep(const BenchArguments& arguments) {
 void serve(const BenchArguments& arguments) {
   std::vector<TraceRequest> trace = synthetic_trace(arguments.serve, arguments.serve_requests, arguments.serve_rate);
   if (trace.empty()) trace = read_trace(arguments.serve);
+  if (!arguments.plots.empty()) std::filesystem::create_directories(arguments.plots);
   const headrace::Options options = arguments.model.options();
   const headrace::Model model = arguments.model.load(options);
   headrace::Scheduler scheduler(model, options);
   nlohmann::ordered_json out = {{"model", arguments.model.path}, {"trace", arguments.serve}};
-  out.update(replay(trace, model, scheduler));
+  ReplayRecord record;
+  out.update(replay(trace, model, scheduler, &record));
+  if (!arguments.plots.empty()) {
+    const std::string title = std::filesystem::path(arguments.model.path).filename().string() + ", " +
+                              std::filesystem::path(arguments.serve).filename().string();
+    for (const auto& [name, content] : serve_plots(record, title)) {
+      write_file((std::filesystem::path(arguments.plots) / name).string(), content);
+    }
+  }
   std::cout << (arguments.json ? out.dump() + "\n" : replay_table(out));
 }
 
@@ -315,6 +325,10 @@ void add_bench(CLI::App& app) {
         const bool right = CLI::detail::lexical_cast(text, value) && value > 0 && value <= 1e6;
         return right ? std::string() : text + " is not between 0 and 1000000";
       })
+      ->needs(serves);
+  command
+      ->add_option("--plots", arguments->plots,
+                   "also write charts of latencies and of the run to SVG files in this folder, which is made")
       ->needs(serves);
   command->callback([arguments] {
     if (!arguments->serve.empty()) return serve(*arguments);

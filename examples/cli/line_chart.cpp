@@ -46,14 +46,15 @@ double grid_distance(double largest) {
 
 // From values to places in the document.
 struct Scale {
-  double low = 0, high = 1, largest = 1;  // logarithms of x; y
+  bool is_logarithmic = true;
+  double low = 0, high = 1, largest = 1;  // of x, or of its logarithm; of y
 
-  explicit Scale(const LineChart& chart) {
+  explicit Scale(const LineChart& chart) : is_logarithmic(chart.x_axis != ChartAxis::kLinear) {
     std::vector<double> xs;
     largest = 0;
     for (const ChartLine& line : chart.lines) {
       for (const auto& [x, y] : line.points) {
-        xs.push_back(std::log2(x));
+        xs.push_back(is_logarithmic ? std::log2(x) : x);
         largest = std::max(largest, y);
       }
     }
@@ -63,9 +64,40 @@ struct Scale {
     if (high == low) high = low + 1;
     largest = largest > 0 ? largest * 1.05 : 1;
   }
-  double x(double value) const { return kLeft + (std::log2(value) - low) / (high - low) * kPlotWidth; }
+  double x(double value) const {
+    return kLeft + ((is_logarithmic ? std::log2(value) : value) - low) / (high - low) * kPlotWidth;
+  }
   double y(double value) const { return kTop + (1 - value / largest) * kPlotHeight; }
 };
+
+// Where the x axis has numbers, rising.
+std::set<double> marks_of(const LineChart& chart, const Scale& scale) {
+  std::set<double> marks;
+  switch (chart.x_axis) {
+    case ChartAxis::kValues:
+      for (const ChartLine& line : chart.lines) {
+        for (const auto& point : line.points) marks.insert(point.first);
+      }
+      break;
+    case ChartAxis::kLinear: {
+      const double distance = grid_distance(scale.high - scale.low);
+      for (double mark = std::ceil(scale.low / distance) * distance; mark <= scale.high; mark += distance) {
+        marks.insert(mark);
+      }
+      break;
+    }
+    case ChartAxis::kLogarithmic:
+      for (double power = std::pow(10.0, std::floor(scale.low * std::log10(2.0))); power <= std::exp2(scale.high);
+           power *= 10) {
+        for (const double factor : {1.0, 2.0, 5.0}) {
+          const double mark = power * factor, place = std::log2(mark);
+          if (place >= scale.low && place <= scale.high) marks.insert(mark);
+        }
+      }
+      break;
+  }
+  return marks;
+}
 
 std::string colour(size_t index, size_t count) {
   char text[40];
@@ -83,13 +115,9 @@ void draw_axes(std::string& out, const LineChart& chart, const Scale& scale) {
            kLeft + kPlotWidth, scale.y(value));
     append(out, "<text x=\"%g\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", kLeft - 8, scale.y(value) + 4, value);
   }
-  std::set<double> marks;
-  for (const ChartLine& line : chart.lines) {
-    for (const auto& point : line.points) marks.insert(point.first);
-  }
   constexpr double kMarkWidth = 40;
   double free_from = 0;  // a mark that would lie on the one before it is left out
-  for (const double mark : marks) {
+  for (const double mark : marks_of(chart, scale)) {
     if (scale.x(mark) < free_from) continue;
     free_from = scale.x(mark) + kMarkWidth;
     append(out, "<text x=\"%.1f\" y=\"%g\" text-anchor=\"middle\">%g</text>\n", scale.x(mark), kTop + kPlotHeight + 18,
@@ -101,13 +129,14 @@ void draw_axes(std::string& out, const LineChart& chart, const Scale& scale) {
   out += escaped(chart.y_label) + "</text>\n";
 }
 
-void draw_line(std::string& out, const ChartLine& line, const Scale& scale, size_t index, size_t count) {
+void draw_line(std::string& out, const ChartLine& line, bool has_dots, const Scale& scale, size_t index, size_t count) {
   if (line.points.empty()) return;
   const std::string stroke = colour(index, count);
   out += "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"" + stroke + "\" points=\"";
   for (const auto& [x, y] : line.points) append(out, "%.1f,%.1f ", scale.x(x), scale.y(y));
   out += "\"/>\n";
   for (const auto& [x, y] : line.points) {
+    if (!has_dots) break;
     append(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", scale.x(x), scale.y(y), stroke.c_str());
   }
   if (line.label.empty()) return;
@@ -133,7 +162,7 @@ std::string svg_of(const std::vector<LineChart>& charts) {
     append(out, "<g transform=\"translate(0,%g)\">\n", kHeight * static_cast<double>(i));
     draw_axes(out, chart, scale);
     for (size_t line = 0; line < chart.lines.size(); ++line) {
-      draw_line(out, chart.lines[line], scale, line, chart.lines.size());
+      draw_line(out, chart.lines[line], chart.has_dots, scale, line, chart.lines.size());
     }
     out += "</g>\n";
   }

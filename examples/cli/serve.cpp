@@ -1,6 +1,8 @@
 // headrace serve: the HTTP server of examples/server.
 #include <cstdio>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "arguments.h"
 #include "commands.h"
@@ -10,16 +12,36 @@ namespace cli {
 namespace {
 
 struct ServeArguments {
-  ModelArguments model;
+  SettingArguments set;
   server::Settings settings;
-  std::vector<std::string> adapters;  // "name=folder"
+  std::vector<std::string> models, names;  // a name for each model from the first on
+  std::vector<int> priorities;             // likewise
+  std::vector<std::string> adapters;       // "name=folder"
   int64_t port = 8080, max_connections = 0, max_body_mb = 0, request_timeout = 0, drain_timeout = 0;
 };
+
+// Every model belongs to one runtime: they share threads and memory.
+std::vector<server::LoadedModel> load_models(const ServeArguments& arguments) {
+  if (arguments.names.size() > arguments.models.size() || arguments.priorities.size() > arguments.models.size()) {
+    throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "there are more names or priorities than models", "-m");
+  }
+  const headrace::Runtime runtime(arguments.set.options());
+  std::vector<server::LoadedModel> loaded;
+  for (size_t i = 0; i < arguments.models.size(); ++i) {
+    headrace::Options options = arguments.set.options();
+    options.set_runtime(runtime);
+    if (i < arguments.priorities.size()) options.set("engine.priority", std::to_string(arguments.priorities[i]));
+    ModelArguments model{arguments.set, arguments.models[i]};
+    headrace::Model read = model.load(options);
+    loaded.push_back({std::move(read), std::move(options), model.path,
+                      i < arguments.names.size() ? arguments.names[i] : std::string()});
+  }
+  return loaded;
+}
 
 void serve(const ServeArguments& arguments) {
   server::Settings settings = arguments.settings;
   settings.port = static_cast<uint16_t>(arguments.port);
-  settings.model_path = arguments.model.path;
   settings.limits.max_connections = static_cast<size_t>(arguments.max_connections);
   settings.limits.max_body_bytes = static_cast<size_t>(arguments.max_body_mb) << 20;
   settings.limits.request_timeout = std::chrono::seconds(arguments.request_timeout);
@@ -27,13 +49,15 @@ void serve(const ServeArguments& arguments) {
   for (const std::string& adapter : arguments.adapters) {
     const size_t equals = adapter.find('=');
     if (equals == std::string::npos) throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "is not name=folder", adapter);
+    if (arguments.models.size() > 1) {
+      throw headrace::Error(HEADRACE_INVALID_ARGUMENT,
+                            "does not say of which model; with several, adapters are loaded by request", adapter);
+    }
     settings.adapters.emplace_back(adapter.substr(0, equals), adapter.substr(equals + 1));
   }
-  server::check(settings);
-  const headrace::Options options = arguments.model.options();
-  const headrace::Model model = arguments.model.load(options);
+  server::ApiKeys keys = server::check(settings);
   const std::string host = settings.host.find(':') == std::string::npos ? settings.host : "[" + settings.host + "]";
-  server::serve(model, options, settings,
+  server::serve(load_models(arguments), std::move(keys), settings,
                 [&](uint16_t port) { print_text("listening at http://" + host + ":" + std::to_string(port) + "\n"); });
 }
 
@@ -48,14 +72,26 @@ void add_serve(CLI::App& app) {
   arguments->drain_timeout = limits.drain_timeout.count();
   server::Settings& settings = arguments->settings;
   CLI::App* command = app.add_subcommand("serve", "answer over HTTP, as OpenAI's and Anthropic's clients ask");
-  arguments->model.add_to(*command);
-  arguments->model.add_drafter_to(*command);
+  command
+      ->add_option("-m,--model", arguments->models,
+                   "GGUF file, safetensors file, Hugging Face folder or graft (repeatable: the server has them all)")
+      ->required()
+      ->take_all();
+  arguments->set.add_to(*command);
+  arguments->set.add_drafter_to(*command);
   command->add_option("--host", settings.host, "address to listen at")->capture_default_str();
   command->add_option("--port", arguments->port, "port; 0 is one that is free")
       ->transform(within(0, 65535))
       ->capture_default_str();
   command->add_option("--api-key-file", settings.api_key_file, "file with a line \"KEY TENANT [admin]\" for each key");
-  command->add_option("--name", settings.model_name, "the model's name for clients (default: of its file)");
+  command
+      ->add_option("--alias,--name", arguments->names,
+                   "the model's name for clients (default: of its file; repeatable, in the order of -m)")
+      ->take_all();
+  command
+      ->add_option("--priority", arguments->priorities,
+                   "of the model among those of the server; higher goes first (repeatable, in the order of -m)")
+      ->take_all();
   command->add_option("--cors-origin", settings.origins, "origin of pages that may ask (repeatable; default: none)")
       ->take_all();
   command->add_option("--adapter", arguments->adapters, "name=folder of a low-rank adapter (repeatable)")->take_all();

@@ -16,9 +16,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // What one row of the report is made of.
-struct Sums {
+struct Sums : Latencies {
   int64_t requests = 0, prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  std::vector<double> first_token_ms, inter_token_ms;
 };
 
 struct Conversation {
@@ -67,6 +66,7 @@ class Replay {
 
   nlohmann::ordered_json run() {
     start_ = Clock::now();
+    look();
     while (submit_due() || !running_.empty()) {
       if (running_.empty()) {
         std::this_thread::sleep_for(std::chrono::duration<double>(std::max(next_due_ - now(), 0.0)));
@@ -74,6 +74,7 @@ class Replay {
       }
       scheduler_.step();
       while (const auto event = scheduler_.next_event()) hear(*event);
+      look();
     }
     const double seconds = now();
     nlohmann::ordered_json out = {{"seconds", seconds}};
@@ -91,6 +92,14 @@ class Replay {
                         {"evictions", metrics.evictions},
                         {"prefix_waits", metrics.prefix_waits}};
     return out;
+  }
+
+  ReplayRecord take_record() {
+    ReplayRecord record;
+    for (auto& [name, sums] : classes_) record.classes[name] = std::move(sums);
+    for (auto& [name, sums] : tenants_) record.tenants[name] = std::move(sums);
+    record.moments = std::move(moments_);
+    return record;
   }
 
  private:
@@ -124,6 +133,12 @@ class Replay {
     const uint64_t id = scheduler_.submit(request);
     conversation.ready = kRunning;
     running_[id] = {&conversation, &turn, now(), -1, {}};
+  }
+
+  void look() {
+    const headrace_scheduler_stats stats = scheduler_.stats();
+    moments_.push_back({now(), static_cast<double>(total_.output_tokens), static_cast<double>(stats.prefill_tokens),
+                        static_cast<double>(stats.num_running), static_cast<double>(stats.num_waiting)});
   }
 
   void hear(const headrace::Event& event) {
@@ -172,13 +187,17 @@ class Replay {
   std::map<uint64_t, Running> running_;
   std::map<std::string, Sums> classes_, tenants_;
   Sums total_;
+  std::vector<EngineMoment> moments_;
 };
 
 }  // namespace
 
 nlohmann::ordered_json replay(const std::vector<TraceRequest>& trace, const headrace::Model& model,
-                              headrace::Scheduler& scheduler) {
-  return Replay(trace, model, scheduler).run();
+                              headrace::Scheduler& scheduler, ReplayRecord* record) {
+  Replay replay(trace, model, scheduler);
+  nlohmann::ordered_json result = replay.run();
+  if (record != nullptr) *record = replay.take_record();
+  return result;
 }
 
 std::string replay_table(const nlohmann::ordered_json& result) {

@@ -128,36 +128,28 @@ Conversation read_conversation(const Json& body, const ServedModel& served) {
   return conversation;
 }
 
-// What the template makes of it, an image counting as one token.
-int64_t count_tokens(const Conversation& conversation, const ServedModel& served) {
-  if (!served.model().has_chat_template()) return 0;
-  headrace::RenderArguments arguments;
-  arguments.messages = dump(conversation.messages);
-  const headrace::ChatTemplate chat_template(served.model());
-  return static_cast<int64_t>(served.tokenizer().encode(chat_template.render(arguments)).size());
-}
-
 void generate_message(Context& context, Call call) {
   const Json& body = call.body;
-  Draw draw = read_draw(body, context.served);
+  const ServedModels::Choice choice = context.models.choose(body);
+  ServedModel& served = choice.served;
+  Draw draw = read_draw(body, served);
   draw.max_tokens = integer_field(body, "max_tokens", 0);
   draw.stop = strings_field(body, "stop_sequences");
-  MessageOptions options{flag_field(body, "stream", false), text_field(body, "model", context.served.name()),
-                         draw.stop};
+  MessageOptions options{flag_field(body, "stream", false), choice.name, draw.stop};
   std::vector<headrace::Request> requests;
-  requests.push_back(make_request(call, context, draw));
-  const Conversation conversation = read_conversation(body, context.served);
-  conversation.put_into(requests.back(), context.served, nullptr);
+  requests.push_back(make_request(call, context, choice, draw));
+  const Conversation conversation = read_conversation(body, served);
+  conversation.put_into(requests.back(), served, nullptr);
   // A stream says at its beginning how long the prompt is.
-  const int64_t prompt_tokens = options.is_stream ? count_tokens(conversation, context.served) : 0;
-  context.generate(call, requests, 1,
-                   std::make_unique<MessageFormat>(call.exchange, context.served.tokenizer(), options, prompt_tokens));
+  const size_t prompt_tokens = options.is_stream ? conversation.tokens(served).size() : 0;
+  context.generate(
+      call, served, requests, 1,
+      std::make_unique<MessageFormat>(call.exchange, served.tokenizer(), options, static_cast<int64_t>(prompt_tokens)));
 }
 
 void count(Context& context, const Call& call) {
-  context.served.find(text_field(call.body, "model", context.served.name()));
-  if (!context.served.model().has_chat_template()) throw ApiError(400, "the model has no chat template", "model");
-  call.reply({{"input_tokens", count_tokens(read_conversation(call.body, context.served), context.served)}});
+  const ServedModel& served = context.models.choose(call.body).served;
+  call.reply({{"input_tokens", read_conversation(call.body, served).tokens(served).size()}});
 }
 
 }  // namespace

@@ -7,14 +7,20 @@ namespace server {
 namespace {
 
 // A data: URL, or base64 with its type beside it.
-RgbImage read_image(const Json& part, const std::string& place) {
+RgbImage read_image(const Json& part, const std::string& place, uint64_t max_pixels) {
   if (part.contains("source")) {
     const Json& source = part.at("source");
-    return decode_image(source.at("data").get_ref<const std::string&>(), place + ".source.data");
+    return decode_image(source.at("data").get_ref<const std::string&>(), place + ".source.data", max_pixels);
   }
   const Json& url = part.at("image_url");
-  if (url.is_string()) return decode_image_url(url.get_ref<const std::string&>(), place + ".image_url");
-  return decode_image_url(url.at("url").get_ref<const std::string&>(), place + ".image_url.url");
+  if (url.is_string()) return decode_image_url(url.get_ref<const std::string&>(), place + ".image_url", max_pixels);
+  return decode_image_url(url.at("url").get_ref<const std::string&>(), place + ".image_url.url", max_pixels);
+}
+
+void require_template(const ServedModel& served) {
+  if (served.model().has_chat_template()) return;
+  throw ApiError(400, "the model has no chat template; /v1/completions takes a prompt as it is", "model",
+                 "unsupported");
 }
 
 }  // namespace
@@ -37,7 +43,8 @@ void Conversation::add(const std::string& role, const Json& content, const Serve
       }
       const std::string part_place = place + "[" + std::to_string(i) + "]";
       if (!served.reads_images()) throw ApiError(400, "the model reads no images", part_place, "unsupported");
-      images.push_back(read_image(part, part_place));
+      images.push_back(read_image(part, part_place, pixels_left));
+      pixels_left -= uint64_t{images.back().width} * images.back().height;
       parts.push_back({{"type", "image"}});
       has_images = true;
     }
@@ -51,26 +58,46 @@ void Conversation::add(const std::string& role, const Json& content, const Serve
   messages.push_back(std::move(message));
 }
 
+std::vector<int32_t> Conversation::tokens(const ServedModel& served, const Json* variables,
+                                          bool add_generation_prompt) const {
+  require_template(served);
+  headrace::RenderArguments arguments;
+  arguments.messages = dump(messages);
+  arguments.add_generation_prompt = add_generation_prompt;
+  if (variables != nullptr) arguments.variables = variables->dump();
+  return served.tokenizer().encode(headrace::ChatTemplate(served.model()).render(arguments));
+}
+
 void Conversation::put_into(headrace::Request& request, const ServedModel& served, const Json* variables) const {
-  if (!served.model().has_chat_template()) {
-    throw ApiError(400, "the model has no chat template; /v1/completions takes a prompt as it is", "model",
-                   "unsupported");
-  }
+  require_template(served);
   request.add_messages(dump(messages), {}, variables == nullptr ? std::string() : variables->dump());
   for (const RgbImage& image : images) request.add_image(image.rgb.data(), image.rgb.size(), image.height, image.width);
 }
 
 void Conversation::append_to(headrace::Session& session) const {
+  size_t next_image = 0;
   for (const OrderedJson& message : messages) {
-    if (message.size() > 2 || !message.at("content").is_string()) {
-      throw ApiError(400, "images and names are not supported in a session", "messages", "unsupported");
+    if (message.contains("name")) {
+      throw ApiError(400, "names are not supported in a session", "messages", "unsupported");
     }
-    session.append_message(message.at("role").get<std::string>(), message.at("content").get<std::string>());
+    const std::string role = message.at("role").get<std::string>();
+    const OrderedJson& content = message.at("content");
+    if (content.is_string()) {
+      session.append_message(role, content.get<std::string>());
+      continue;
+    }
+    for (const OrderedJson& part : content) {
+      if (part.at("type") != "image") continue;
+      const RgbImage& image = images[next_image++];
+      session.add_image(image.rgb.data(), image.rgb.size(), image.height, image.width);
+    }
+    session.append_parts(role, dump(content));
   }
 }
 
-Conversation read_messages(const Json& messages, const ServedModel& served) {
+Conversation read_messages(const Json& messages, const ServedModel& served, uint64_t max_pixels) {
   Conversation conversation;
+  conversation.pixels_left = max_pixels;
   for (size_t i = 0; i < messages.size(); ++i) {
     const Json& message = messages[i];
     std::string role = message.at("role").get<std::string>();

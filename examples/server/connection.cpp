@@ -63,7 +63,8 @@ class Connection::HttpExchange : public Exchange, public std::enable_shared_from
     asio::dispatch(executor_, [self = shared_from_this(), text = std::move(text)]() mutable {
       Connection* connection = self->connection_.get();
       if (connection == nullptr || text.empty()) return;
-      if (connection->unsent_.size() + text.size() > connection->limits_.max_unread_bytes) return connection->close();
+      // What waits already counts: an answer that is written at once may be longer.
+      if (connection->unsent_.size() > connection->limits_.max_unread_bytes) return connection->close();
       connection->send(self->version_ >= 11 ? format_chunk(text) : std::move(text));
     });
   }
@@ -197,7 +198,9 @@ void Connection::on_head(Error error) {
   for (const auto& field : head) {
     request_.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
-  if (std::optional<Reply> reply = handler_.admit(request_)) return answer(*reply, parser_->is_done());
+  RequestHandler::Admission admission = handler_.admit(request_);
+  if (admission.answer) return answer(*admission.answer, parser_->is_done());
+  taker_ = std::move(admission.taker);
   if (equals_ignoring_case(request_.header("Expect"), "100-continue")) send("HTTP/1.1 100 Continue\r\n\r\n");
   read_body();
 }
@@ -221,17 +224,19 @@ void Connection::on_body(Error error) {
   exchange_ = std::make_shared<HttpExchange>(shared_from_this(), request_, message.version(),
                                              message.keep_alive() && !is_draining_);
   watch_for_end();
-  handler_.handle(std::move(request_), exchange_);
+  std::exchange(taker_, nullptr)(std::move(request_), exchange_);
 }
 
 // An answer given before the body was read. The connection can only go on where there was none.
 void Connection::answer(const Reply& reply, bool may_keep_alive) {
+  read_timer_.cancel();
   const bool keep_alive = may_keep_alive && parser_->get().keep_alive();
   exchange_ = std::make_shared<HttpExchange>(shared_from_this(), request_, parser_->get().version(), keep_alive);
   exchange_->reply(reply);
 }
 
 void Connection::refuse(int status, const std::string& message) {
+  read_timer_.cancel();
   Reply reply = handler_.refuse(status, message);
   closes_after_answer_ = is_answer_complete_ = true;
   send(format_head(reply, {11, false, false}) + reply.body);

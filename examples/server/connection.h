@@ -21,11 +21,15 @@ namespace server {
 class RequestHandler {
  public:
   virtual ~RequestHandler() = default;
-  // An answer that needs no body, or that refuses to read it. nullopt: the body is wanted.
-  virtual std::optional<Reply> admit(const HttpRequest& request) = 0;
+  using Taker = std::function<void(HttpRequest request, std::shared_ptr<Exchange> exchange)>;
+  // An answer that needs no body, or that refuses to read it; otherwise who takes the request with its body.
+  struct Admission {
+    std::optional<Reply> answer;
+    Taker taker = nullptr;
+  };
+  virtual Admission admit(const HttpRequest& request) = 0;
   // What is added to every answer to the request.
   virtual Headers headers_for(const HttpRequest& request) = 0;
-  virtual void handle(HttpRequest request, std::shared_ptr<Exchange> exchange) = 0;
   // The answer to what cannot be read: 400, 408, 413, 431 or 503.
   virtual Reply refuse(int status, const std::string& message) = 0;
 };
@@ -79,6 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   HttpRequest request_;
+  RequestHandler::Taker taker_;             // of the request whose body is read
   std::shared_ptr<HttpExchange> exchange_;  // of the request in hand
 
   std::string unsent_, sending_;

@@ -9,7 +9,7 @@
 #include "engine_thread.h"
 #include "generation.h"
 #include "router.h"
-#include "served_model.h"
+#include "served_models.h"
 #include "settings.h"
 
 namespace server {
@@ -18,15 +18,14 @@ class Sessions;
 
 struct Context {
   const Settings& settings;
-  ServedModel& served;
-  EngineThread* engine = nullptr;  // null where the model generates nothing
+  ServedModels& models;
   Sessions& sessions;
   std::atomic<uint64_t> num_vanished = 0;  // requests whose client went before the answer was complete
   EngineThread::Post post;                 // to the I/O thread
 
-  // Hands requests to the engine; see Generation::start.
-  void generate(const Call& call, const std::vector<headrace::Request>& requests, size_t num_samples,
-                std::unique_ptr<AnswerFormat> format);
+  // Hands requests to the model's engine; see Generation::start.
+  void generate(const Call& call, const ServedModel& served, const std::vector<headrace::Request>& requests,
+                size_t num_samples, std::unique_ptr<AnswerFormat> format);
 };
 
 // A prefix and 24 random letters and digits.

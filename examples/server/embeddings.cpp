@@ -40,10 +40,11 @@ std::vector<std::vector<int32_t>> read_inputs(const Json& input, const headrace:
 
 void embed(Context& context, const Call& call) {
   const Json& body = call.body;
-  if (context.served.find(text_field(body, "model", context.served.name()))) {
+  const ServedModels::Choice choice = context.models.choose(body);
+  if (choice.adapter) {
     throw ApiError(400, "an adapter gives no embeddings", "model", "unsupported");
   }
-  headrace::Embedder& embedder = context.served.embedder();
+  headrace::Embedder& embedder = choice.served.embedder();
   if (!embedder.pools()) throw ApiError(400, "the server's pooling gives a row for each token", "model", "unsupported");
   const size_t size = embedder.row_size();
   if (integer_field(body, "dimensions", static_cast<int64_t>(size)) != static_cast<int64_t>(size)) {
@@ -51,7 +52,7 @@ void embed(Context& context, const Call& call) {
                    "unsupported_parameter");
   }
   const bool is_base64 = text_field(body, "encoding_format", "float") == "base64";
-  const std::vector<std::vector<int32_t>> inputs = read_inputs(body.at("input"), context.served.tokenizer());
+  const std::vector<std::vector<int32_t>> inputs = read_inputs(body.at("input"), choice.served.tokenizer());
   OrderedJson data = OrderedJson::array();
   size_t num_tokens = 0;
   for (size_t begin = 0; begin < inputs.size(); begin += kTextsAtATime) {
@@ -68,7 +69,7 @@ void embed(Context& context, const Call& call) {
   }
   call.reply({{"object", "list"},
               {"data", std::move(data)},
-              {"model", context.served.name()},
+              {"model", choice.name},
               {"usage", {{"prompt_tokens", num_tokens}, {"total_tokens", num_tokens}}}});
 }
 

@@ -37,10 +37,10 @@ void Generation::on_event(size_t slot, const headrace::Event* event) {
   switch (event->type()) {
     case headrace::EventType::kTokens:
     case headrace::EventType::kPrompt: format_->tokens(choice, *event); break;
+    case headrace::EventType::kProgress: format_->progress(choice, event->progress()); break;
     case headrace::EventType::kFinished: on_finished(slot, *event); break;
     case headrace::EventType::kFailed: return fail(ApiError(event->error()));
-    case headrace::EventType::kHidden:
-    case headrace::EventType::kProgress: break;  // no request of the server asks for them
+    case headrace::EventType::kHidden: break;  // no request of the server asks for them
   }
   if (!is_over_ && event->is_last() && --num_open_ == 0) {
     is_over_ = true;

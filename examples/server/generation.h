@@ -22,14 +22,16 @@ struct TokenUsage {
       reuse_miss;  // why no more was cached, of the first request that says so; see headrace_event_get_reuse_miss
 };
 
-// What one API makes of a generation. Called on the I/O thread, in this order: begin, then tokens and finish of each
-// choice, then done; or fail at any place, after which nothing comes.
+// What one API makes of a generation. Called on the I/O thread, in this order: begin, then progress,
+// tokens and finish of each choice, then done; or fail at any place, after which nothing comes.
 class AnswerFormat {
  public:
   virtual ~AnswerFormat() = default;
   // Every request is in the queue: what is wrong with the request would have been said by now.
   virtual void begin() = 0;
   virtual void tokens(size_t choice, const headrace::Event& event) = 0;
+  // More of the prompt is computed, of requests with headrace_request_set_progress. choice: the first of the prompt's.
+  virtual void progress(size_t /*choice*/, const headrace_prompt_progress& /*progress*/) {}
   // reason: "stop" or "length".
   virtual void finish(size_t choice, const std::string& reason) = 0;
   virtual void done(const TokenUsage& usage) = 0;

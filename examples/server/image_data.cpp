@@ -1,6 +1,7 @@
 #include "image_data.h"
 
 #include <array>
+#include <string>
 
 #include "api_error.h"
 
@@ -26,13 +27,15 @@ int sextet(char c) {
 
 #ifdef HEADRACE_SERVER_IMAGES
 
-constexpr uint64_t kMaxPixels = 64'000'000;
-
-void require_size(uint64_t width, uint64_t height, const std::string& place) {
-  if (width * height > kMaxPixels) throw ApiError(400, "the image has more than 64 million pixels", place);
+void require_size(uint64_t width, uint64_t height, uint64_t max_pixels, const std::string& place) {
+  if (width * height <= max_pixels) return;
+  throw ApiError(400,
+                 "the images of a request have more than " + std::to_string(kMaxPixels / 1'000'000) +
+                     " million pixels together, or this one by itself",
+                 place);
 }
 
-RgbImage decode_png(const std::string& bytes, const std::string& place) {
+RgbImage decode_png(const std::string& bytes, uint64_t max_pixels, const std::string& place) {
   png_image image = {};
   image.version = PNG_IMAGE_VERSION;
   const auto fail = [&] {
@@ -41,9 +44,11 @@ RgbImage decode_png(const std::string& bytes, const std::string& place) {
     throw ApiError(400, "is no PNG image: " + message, place);
   };
   if (!png_image_begin_read_from_memory(&image, bytes.data(), bytes.size())) fail();
-  if (static_cast<uint64_t>(image.width) * image.height > kMaxPixels) {
+  try {
+    require_size(image.width, image.height, max_pixels, place);
+  } catch (const ApiError&) {
     png_image_free(&image);
-    require_size(image.width, image.height, place);
+    throw;
   }
   image.format = PNG_FORMAT_RGBA;  // so that nothing is blended: alpha is dropped
   std::vector<uint8_t> rgba(PNG_IMAGE_SIZE(image));
@@ -54,7 +59,7 @@ RgbImage decode_png(const std::string& bytes, const std::string& place) {
   return out;
 }
 
-RgbImage decode_jpeg(const std::string& bytes, const std::string& place) {
+RgbImage decode_jpeg(const std::string& bytes, uint64_t max_pixels, const std::string& place) {
   struct Decoder {
     tjhandle handle = tjInitDecompress();
     ~Decoder() {
@@ -67,7 +72,7 @@ RgbImage decode_jpeg(const std::string& bytes, const std::string& place) {
     throw ApiError(400, "is no JPEG image: " + std::string(tjGetErrorStr2(decoder.handle)), place);
   };
   if (tjDecompressHeader3(decoder.handle, data, bytes.size(), &width, &height, &subsampling, &color_space) != 0) fail();
-  require_size(static_cast<uint64_t>(width), static_cast<uint64_t>(height), place);
+  require_size(static_cast<uint64_t>(width), static_cast<uint64_t>(height), max_pixels, place);
   RgbImage out{{}, static_cast<uint32_t>(height), static_cast<uint32_t>(width)};
   out.rgb.resize(size_t{3} * out.width * out.height);
   if (tjDecompress2(decoder.handle, data, bytes.size(), out.rgb.data(), width, 0, height, TJPF_RGB,
@@ -114,21 +119,21 @@ std::string encode_base64(std::string_view bytes) {
   return text;
 }
 
-RgbImage decode_image_url(const std::string& url, const std::string& place) {
+RgbImage decode_image_url(const std::string& url, const std::string& place, uint64_t max_pixels) {
   constexpr std::string_view kBase64 = ";base64,";
   const size_t at = url.find(kBase64);
   if (!url.starts_with("data:") || at == std::string::npos) {
     throw ApiError(400, "must be a \"data:\" URL in base64: the server fetches nothing", place);
   }
-  return decode_image(std::string_view(url).substr(at + kBase64.size()), place);
+  return decode_image(std::string_view(url).substr(at + kBase64.size()), place, max_pixels);
 }
 
-RgbImage decode_image(std::string_view base64, const std::string& place) {
+RgbImage decode_image(std::string_view base64, const std::string& place, [[maybe_unused]] uint64_t max_pixels) {
   std::string bytes;
   if (!decode_base64(base64, bytes)) throw ApiError(400, "is not base64", place);
 #ifdef HEADRACE_SERVER_IMAGES
-  if (bytes.starts_with("\x89PNG")) return decode_png(bytes, place);
-  if (bytes.starts_with("\xFF\xD8")) return decode_jpeg(bytes, place);
+  if (bytes.starts_with("\x89PNG")) return decode_png(bytes, max_pixels, place);
+  if (bytes.starts_with("\xFF\xD8")) return decode_jpeg(bytes, max_pixels, place);
   throw ApiError(400, "is neither PNG nor JPEG", place);
 #else
   throw ApiError(400, "this build reads no images: libpng and libturbojpeg were not found", place, "unsupported");

@@ -33,16 +33,16 @@ OrderedJson describe(const ServedModel& served, const std::string& name) {
 }
 
 void list(const Context& context, const Call& call) {
-  OrderedJson data = OrderedJson::array({describe(context.served, context.served.name())});
-  for (const std::string& name : context.served.adapter_names()) data.push_back(describe(context.served, name));
+  OrderedJson data = OrderedJson::array();
+  for (const auto& served : context.models.all()) data.push_back(describe(*served, served->name()));
+  for (const auto& [name, adapter] : context.models.adapters()) data.push_back(describe(adapter.served, name));
   const std::string first = data.front()["id"], last = data.back()["id"];
   call.reply(
       {{"object", "list"}, {"data", std::move(data)}, {"has_more", false}, {"first_id", first}, {"last_id", last}});
 }
 
 void show(const Context& context, const Call& call) {
-  context.served.find(call.parameter);
-  call.reply(describe(context.served, call.parameter));
+  call.reply(describe(context.models.find(call.parameter).served, call.parameter));
 }
 
 void load(Context& context, const Call& call) {
@@ -58,13 +58,15 @@ void load(Context& context, const Call& call) {
   const std::filesystem::path path = std::filesystem::path(allowed) / asked;
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) throw ApiError(404, "there is no such folder", "lora_path");
-  context.served.load_adapter(name, path.string());
+  const ServedModels::Choice choice = context.models.choose(call.body);
+  if (choice.adapter) throw ApiError(400, "is an adapter", "model");
+  context.models.load_adapter(choice.served, name, path.string());
   call.reply({{"id", name}, {"object", "model"}});
 }
 
 void unload(Context& context, const Call& call) {
   const std::string name = call.body.at("lora_name").get<std::string>();
-  context.served.unload_adapter(name);
+  context.models.unload_adapter(name);
   call.reply({{"id", name}, {"object", "model"}, {"deleted", true}});
 }
 

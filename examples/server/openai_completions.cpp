@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "context.h"
-#include "openai_usage.h"
+#include "openai_format.h"
 #include "sampling_fields.h"
 #include "sessions.h"
 #include "token_text.h"
@@ -10,25 +10,16 @@
 namespace server {
 namespace {
 
-struct CompletionOptions {
-  bool is_stream = false, has_usage_chunk = false, has_logprobs = false;
-  std::string model;
-  size_t num_choices = 1;
-};
-
 OrderedJson no_logprobs() {
   const OrderedJson none = OrderedJson::array();
   return {{"tokens", none}, {"token_logprobs", none}, {"top_logprobs", none}, {"text_offset", none}};
 }
 
-class CompletionFormat : public AnswerFormat {
+class CompletionFormat : public OpenAiFormat {
  public:
-  CompletionFormat(std::shared_ptr<Exchange> exchange, const headrace::Tokenizer& tokenizer, CompletionOptions options)
-      : exchange_(std::move(exchange)),
+  CompletionFormat(std::shared_ptr<Exchange> exchange, const headrace::Tokenizer& tokenizer, OpenAiOptions options)
+      : OpenAiFormat(std::move(exchange), std::move(options), "cmpl-", {"text_completion", "text_completion"}),
         tokenizer_(tokenizer),
-        options_(std::move(options)),
-        id_(new_id("cmpl-")),
-        created_(unix_seconds()),
         choices_(options_.num_choices) {}
 
   void begin() override {
@@ -45,32 +36,14 @@ class CompletionFormat : public AnswerFormat {
     if (!options_.is_stream) {
       choice.text += text;
     } else if (!text.empty() || options_.has_logprobs) {
-      send_chunk(OrderedJson::array({describe(index, text, std::move(choice.logprobs), nullptr)}), nullptr);
+      send_choice(describe(index, text, std::move(choice.logprobs), nullptr));
     }
   }
 
   void finish(size_t choice, const std::string& reason) override {
     choices_[choice].finish_reason = reason;
-    if (options_.is_stream) send_chunk(OrderedJson::array({describe(choice, "", nullptr, reason)}), nullptr);
+    if (options_.is_stream) send_choice(describe(choice, "", nullptr, reason));
   }
-
-  void done(const TokenUsage& usage) override {
-    if (options_.is_stream) {
-      if (options_.has_usage_chunk) send_chunk(OrderedJson::array(), openai_usage(usage));
-      exchange_->write(kDoneEvent);
-      return exchange_->end_stream();
-    }
-    OrderedJson body = head();
-    body["choices"] = OrderedJson::array();
-    for (size_t i = 0; i < choices_.size(); ++i) {
-      body["choices"].push_back(
-          describe(i, choices_[i].text, std::move(choices_[i].logprobs), choices_[i].finish_reason));
-    }
-    body["usage"] = openai_usage(usage);
-    exchange_->reply({200, dump(body), "application/json", {}});
-  }
-
-  void fail(const ApiError& error) override { fail_openai(*exchange_, options_.is_stream, error); }
 
  private:
   struct Choice {
@@ -86,22 +59,14 @@ class CompletionFormat : public AnswerFormat {
             {"finish_reason", std::move(finish_reason)}};
   }
 
-  OrderedJson head() const {
-    return {{"id", id_}, {"object", "text_completion"}, {"created", created_}, {"model", options_.model}};
+  OrderedJson empty_choice(size_t choice) const override { return describe(choice, "", nullptr, nullptr); }
+
+  OrderedJson take_choice(size_t choice) override {
+    Choice& whole = choices_[choice];
+    return describe(choice, whole.text, std::move(whole.logprobs), whole.finish_reason);
   }
 
-  void send_chunk(OrderedJson choices, OrderedJson usage) {
-    OrderedJson chunk = head();
-    chunk["choices"] = std::move(choices);
-    if (options_.has_usage_chunk) chunk["usage"] = std::move(usage);
-    exchange_->write(format_event(dump(chunk)));
-  }
-
-  const std::shared_ptr<Exchange> exchange_;
   const headrace::Tokenizer& tokenizer_;
-  const CompletionOptions options_;
-  const std::string id_;
-  const int64_t created_;
   std::vector<Choice> choices_;
 };
 
@@ -122,7 +87,9 @@ std::vector<Json> prompts_of(const Json& field) {
 
 void complete(Context& context, Call call) {
   const Json& body = call.body;
-  Draw draw = read_draw(body, context.served);
+  const ServedModels::Choice choice = context.models.choose(body);
+  ServedModel& served = choice.served;
+  Draw draw = read_draw(body, served);
   draw.max_tokens = integer_field(body, "max_tokens", 16);
   if (find_field(body, "logprobs")) {
     draw.sampling.num_logprobs = static_cast<int32_t>(integer_field(body, "logprobs", 0));
@@ -131,28 +98,23 @@ void complete(Context& context, Call call) {
     throw ApiError(400, "is not supported where it is not n", "best_of", "unsupported_parameter");
   }
   const std::vector<Json> prompts = prompts_of(body.at("prompt"));
-  CompletionOptions options;
-  options.model = text_field(body, "model", context.served.name());
+  OpenAiOptions options = read_openai_options(body, choice.name);
   options.num_choices = prompts.size() * draw.sampling.n;
-  options.is_stream = flag_field(body, "stream", false);
   options.has_logprobs = draw.sampling.num_logprobs >= 0;
-  const Json* stream_options = find_field(body, "stream_options");
-  if (stream_options && !options.is_stream) throw ApiError(400, "is for streams only", "stream_options");
-  options.has_usage_chunk = stream_options && flag_field(*stream_options, "include_usage", false);
   std::vector<headrace::Request> requests;
   for (const Json& prompt : prompts) {
-    requests.push_back(make_request(call, context, draw));
+    requests.push_back(make_request(call, context, choice, draw));
+    requests.back().set_progress(options.has_progress);
     add_prompt(requests.back(), prompt);
   }
-  std::unique_ptr<AnswerFormat> format =
-      std::make_unique<CompletionFormat>(call.exchange, context.served.tokenizer(), options);
+  std::unique_ptr<AnswerFormat> format = std::make_unique<CompletionFormat>(call.exchange, served.tokenizer(), options);
   if (const Json* session = find_field(body, "session")) {
     if (requests.size() > 1) throw ApiError(400, "must be one, in a session", "prompt");
-    auto lease = context.sessions.lease(call.caller.tenant, session->get<std::string>());
+    auto lease = context.sessions.lease(call.caller.tenant, served, session->get<std::string>());
     requests.back().set_session(lease->fork());
     format = commit_when_done(std::move(format), std::move(lease));
   }
-  context.generate(call, requests, draw.sampling.n, std::move(format));
+  context.generate(call, served, requests, draw.sampling.n, std::move(format));
 }
 
 }  // namespace

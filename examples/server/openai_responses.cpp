@@ -132,7 +132,7 @@ Conversation read_input(const Json& body, const ServedModel& served) {
   return conversation;
 }
 
-OrderedJson copied_fields(const Json& body, const Draw& draw, const ServedModel& served) {
+OrderedJson copied_fields(const Json& body, const Draw& draw, const std::string& model) {
   const auto copy = [&body](const char* name) {
     const Json* field = find_field(body, name);
     return field == nullptr ? OrderedJson() : OrderedJson::parse(field->dump());
@@ -141,7 +141,7 @@ OrderedJson copied_fields(const Json& body, const Draw& draw, const ServedModel&
   return {{"instructions", copy("instructions")},
           {"max_output_tokens", copy("max_output_tokens")},
           {"metadata", metadata == nullptr ? OrderedJson::object() : copy("metadata")},
-          {"model", text_field(body, "model", served.name())},
+          {"model", model},
           {"parallel_tool_calls", false},
           {"previous_response_id", nullptr},
           {"store", false},
@@ -155,14 +155,16 @@ OrderedJson copied_fields(const Json& body, const Draw& draw, const ServedModel&
 
 void respond(Context& context, Call call) {
   const Json& body = call.body;
-  Draw draw = read_draw(body, context.served);
+  const ServedModels::Choice choice = context.models.choose(body);
+  ServedModel& served = choice.served;
+  Draw draw = read_draw(body, served);
   draw.max_tokens = integer_field(body, "max_output_tokens", 0);
   std::vector<headrace::Request> requests;
-  requests.push_back(make_request(call, context, draw));
-  read_input(body, context.served).put_into(requests.back(), context.served, find_field(body, "chat_template_kwargs"));
-  context.generate(call, requests, 1,
+  requests.push_back(make_request(call, context, choice, draw));
+  read_input(body, served).put_into(requests.back(), served, find_field(body, "chat_template_kwargs"));
+  context.generate(call, served, requests, 1,
                    std::make_unique<ResponseFormat>(call.exchange, flag_field(body, "stream", false),
-                                                    copied_fields(body, draw, context.served)));
+                                                    copied_fields(body, draw, choice.name)));
 }
 
 }  // namespace

@@ -65,19 +65,20 @@ double cosine(const float* a, const float* b, size_t size) {
 // A classifier of one label reads query and document together; of the other models the vectors of both are compared.
 void rerank(Context& context, const Call& call) {
   const Json& body = call.body;
-  if (context.served.find(text_field(body, "model", context.served.name()))) {
+  const ServedModels::Choice choice = context.models.choose(body);
+  if (choice.adapter) {
     throw ApiError(400, "an adapter reranks nothing", "model", "unsupported");
   }
-  headrace::Embedder& embedder = context.served.embedder();
+  headrace::Embedder& embedder = choice.served.embedder();
   if (!embedder.pools()) throw ApiError(400, "the server's pooling gives a row for each token", "model", "unsupported");
-  const bool is_classifier = context.served.description().value("num_labels", 0) > 0;
+  const bool is_classifier = choice.served.description().value("num_labels", 0) > 0;
   const size_t size = embedder.row_size();
   if (is_classifier && size != 1)
     throw ApiError(400, "the model's classifier has more than one label", "model", "unsupported");
   const std::string query = body.at("query").get<std::string>();
   const Json& documents = body.at("documents");
-  const headrace::Tokenizer& tokenizer = context.served.tokenizer();
-  const PairWriter pairs(context.served, query);
+  const headrace::Tokenizer& tokenizer = choice.served.tokenizer();
+  const PairWriter pairs(choice.served, query);
   const std::vector<float> query_row =
       is_classifier ? std::vector<float>() : embedder.embed(std::vector<Tokens>{tokenizer.encode(query, false, true)});
 
@@ -113,7 +114,7 @@ void rerank(Context& context, const Call& call) {
     results.push_back(std::move(result));
   }
   call.reply({{"id", new_id("rerank-")},
-              {"model", context.served.name()},
+              {"model", choice.name},
               {"usage", {{"total_tokens", num_tokens}}},
               {"results", std::move(results)}});
 }

@@ -9,6 +9,11 @@
 namespace server {
 namespace {
 
+bool has_body(const HttpRequest& request) {
+  const std::string_view length = request.header("Content-Length");
+  return !request.header("Transfer-Encoding").empty() || (!length.empty() && length != "0");
+}
+
 // More than clients send where nothing is asked for, or of a length that is not said.
 bool has_long_body(const HttpRequest& request) {
   constexpr size_t kMostDigits = 4;
@@ -70,48 +75,51 @@ std::optional<Caller> Router::caller_of(const HttpRequest& request) const {
   return keys_.find(key);
 }
 
-std::optional<Reply> Router::admit(const HttpRequest& request) {
+RequestHandler::Admission Router::admit(const HttpRequest& request) {
   ++num_requests_;
-  const auto refuse_with = [&](int status, const std::string& message, Headers headers = {}) {
+  const auto refuse_with = [&](int status, const std::string& message, Headers headers = {}) -> Admission {
     ++num_refused_;
     Reply reply = error_reply(ApiError(status, message), shape_of(request));
     for (auto& header : headers) reply.headers.push_back(std::move(header));
-    return reply;
+    return {std::move(reply)};
   };
   if (!origins_.is_host_allowed(request))
     return refuse_with(421, "the server has no such name; use localhost or a key");
   if (!origins_.is_allowed(request)) return refuse_with(403, "pages of this origin are not allowed");
-  if (request.method == "OPTIONS") return Reply{204, "", "", {}};
+  if (request.method == "OPTIONS") return {Reply{204, "", "", {}}};
   const Match match = find(request);
   if (match.route == nullptr) {
     if (match.allowed.empty()) return refuse_with(404, "there is nothing at " + request.path);
     return refuse_with(405, "the method here is " + match.allowed, {{"Allow", match.allowed}});
   }
-  if (match.route->access != Access::kOpen) {
-    const std::optional<Caller> caller = caller_of(request);
+  const Route& route = *match.route;
+  const std::optional<Caller> caller = caller_of(request);
+  if (route.access != Access::kOpen) {
     if (!caller) return refuse_with(401, "a valid API key is needed");
-    if (match.route->access == Access::kAdmin && !caller->is_admin) {
+    if (route.access == Access::kAdmin && !caller->is_admin) {
       return refuse_with(403, "the key is not one of an administrator");
     }
   }
-  if (is_draining_ && match.route->access != Access::kOpen) return refuse_with(503, "the server is shutting down");
-  if (match.route->schema.empty() && has_long_body(request)) {
+  if (is_draining_ && route.access != Access::kOpen) return refuse_with(503, "the server is shutting down");
+  if (route.schema.empty() && has_long_body(request)) {
     return refuse_with(413, "a body is not looked at at " + request.path);
   }
-  if (!match.route->schema.empty() && !is_json(request.header("Content-Type"))) {
+  const bool may_lack_body = route.schema.empty() || (route.is_body_optional && !has_body(request));
+  if (!may_lack_body && !is_json(request.header("Content-Type"))) {
     return refuse_with(415, "Content-Type must be application/json");
   }
-  return std::nullopt;
+  Call call;
+  call.parameter = match.parameter;
+  call.caller = caller.value_or(Caller());
+  return {std::nullopt, [this, &route, call = std::move(call)](HttpRequest taken, std::shared_ptr<Exchange> exchange) {
+            Call whole = call;
+            whole.request = std::move(taken);
+            whole.exchange = std::move(exchange);
+            handle(route, std::move(whole));
+          }};
 }
 
-void Router::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  const Match match = find(request);
-  Call call;
-  call.exchange = std::move(exchange);
-  call.parameter = match.parameter;
-  call.caller = caller_of(request).value_or(Caller());
-  call.request = std::move(request);
-  const Route& route = *match.route;
+void Router::handle(const Route& route, Call call) {
   if (route.place == Place::kIo) return run(route, std::move(call), schemas_);
   if (num_pending_ >= limits_.max_pending_requests) {
     ++num_refused_;
@@ -129,7 +137,8 @@ void Router::run(const Route& route, Call call, const SchemaCheck& schemas) {
   const std::shared_ptr<Exchange> exchange = call.exchange;
   try {
     if (!route.schema.empty()) {
-      call.body = parse_json(call.request.body);
+      const bool has_none = route.is_body_optional && call.request.body.empty();
+      call.body = has_none ? Json::object() : parse_json(call.request.body);
       call.request.body = std::string();
       schemas.check(call.body, route.schema);
     }

@@ -44,6 +44,7 @@ struct Route {
   // Fails by throwing ApiError or headrace::Error, which are answered.
   std::function<void(Call)> handler;
   ErrorShape errors = ErrorShape::kOpenAi;
+  bool is_body_optional = false;  // none stands for {}
 };
 
 // Thread rule: the I/O thread.
@@ -63,9 +64,8 @@ class Router : public RequestHandler {
   // Waits for the handlers that run.
   void join();
 
-  std::optional<Reply> admit(const HttpRequest& request) override;
+  Admission admit(const HttpRequest& request) override;
   Headers headers_for(const HttpRequest& request) override { return origins_.headers_for(request); }
-  void handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override;
   Reply refuse(int status, const std::string& message) override;
 
  private:
@@ -75,6 +75,7 @@ class Router : public RequestHandler {
   };
   Match find(const HttpRequest& request) const;
   std::optional<Caller> caller_of(const HttpRequest& request) const;
+  void handle(const Route& route, Call call);
   static void run(const Route& route, Call call, const SchemaCheck& schemas);
 
   const Limits& limits_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <optional>
 
 #include "api_error.h"
 
@@ -86,12 +85,17 @@ Draw read_draw(const Json& body, const ServedModel& served) {
   return draw;
 }
 
-headrace::Request make_request(const Call& call, const Context& context, const Draw& draw) {
+std::string cache_salt_of(const Call& call) {
+  const std::string salt = text_field(call.body, "cache_salt", "");
+  // No name of a tenant has a zero byte.
+  return salt.empty() ? call.caller.tenant : call.caller.tenant + '\0' + salt;
+}
+
+headrace::Request make_request(const Call& call, const Context& context, const ServedModels::Choice& choice,
+                               const Draw& draw) {
   const Json& body = call.body;
-  const std::optional<headrace::Adapter> adapter =
-      context.served.find(text_field(body, "model", context.served.name()));
-  context.served.scheduler();  // throws where the model generates nothing
-  headrace::Request request(context.served.model());
+  choice.served.scheduler();  // throws where the model generates nothing
+  headrace::Request request(choice.served.model());
   request.set_sampling(draw.sampling).set_length(draw.min_tokens, draw.max_tokens);
   for (const std::string& text : draw.stop) request.add_stop(text);
   if (const Json* ids = find_field(body, "stop_token_ids")) {
@@ -112,13 +116,13 @@ headrace::Request make_request(const Call& call, const Context& context, const D
     deadline = deadline > 0 ? std::min(deadline, asked) : asked;
   }
   request.set_deadline(deadline);
-  if (adapter) request.set_adapter(*adapter);
-  // Tenants never share cached prefixes: what one has asked cannot be seen in the times of another. Sessions have no salt of
-  // their own yet.
-  if (!call.caller.tenant.empty() && find_field(body, "session") != nullptr) {
-    throw ApiError(400, "a server with keys runs no requests on sessions", "session");
+  if (choice.adapter) request.set_adapter(*choice.adapter);
+  request.set_tenant(call.caller.tenant);
+  if (find_field(body, "session") == nullptr) {
+    request.set_cache_salt(cache_salt_of(call));
+  } else if (find_field(body, "cache_salt") != nullptr) {
+    throw ApiError(400, "is the session's", "cache_salt", "unsupported_parameter");
   }
-  if (!call.caller.tenant.empty()) request.set_tenant(call.caller.tenant).set_cache_salt(call.caller.tenant);
   return request;
 }
 

@@ -32,8 +32,13 @@ struct Draw {
 // min_tokens of the body; what is not there is what the model recommends. Lengths and logprobs are the API's own.
 Draw read_draw(const Json& body, const ServedModel& served);
 
-// A request that has these, and logit_bias, stop_token_ids, ignore_eos, priority, drafter and deadline_ms of the body, the adapter
-// that "model" names, and the caller's tenant. Its prompt is still to be added.
-headrace::Request make_request(const Call& call, const Context& context, const Draw& draw);
+// What the caller's prompts are found under in the cache: tenants share nothing, and "cache_salt" of the body sets apart within
+// one.
+std::string cache_salt_of(const Call& call);
+
+// A request to the model that has these, and logit_bias, stop_token_ids, ignore_eos, priority, drafter and deadline_ms of the
+// body, the adapter that was chosen, and the caller's tenant. Its prompt is still to be added.
+headrace::Request make_request(const Call& call, const Context& context, const ServedModels::Choice& choice,
+                               const Draw& draw);
 
 }  // namespace server

@@ -19,11 +19,11 @@ std::string last_part(const std::string& path) {
 
 }  // namespace
 
-ServedModel::ServedModel(headrace::Model model, const headrace::Options& options, const Settings& settings)
-    : model_(std::move(model)),
-      options_(options),
+ServedModel::ServedModel(LoadedModel loaded)
+    : model_(std::move(loaded.model)),
+      options_(std::move(loaded.options)),
       tokenizer_(model_.tokenizer()),
-      name_(settings.model_name.empty() ? last_part(settings.model_path) : settings.model_name),
+      name_(loaded.name.empty() ? last_part(loaded.path) : loaded.name),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                    .count()),
       context_(model_.info().max_position_embeddings),
@@ -31,8 +31,8 @@ ServedModel::ServedModel(headrace::Model model, const headrace::Options& options
       sampling_(model_.sampling()) {
   if (sampling_.temperature == 0) sampling_.temperature = 1;
   try {
-    kv_cache_.emplace(model_, options);
-    scheduler_.emplace(model_, *kv_cache_, options);
+    kv_cache_.emplace(model_, options_);
+    scheduler_.emplace(model_, *kv_cache_, options_);
     const headrace_kv_cache_stats stats = kv_cache_->stats();
     context_ = std::min<int64_t>(context_, stats.num_blocks * stats.block_size);
   } catch (const headrace::Error& error) {
@@ -41,12 +41,11 @@ ServedModel::ServedModel(headrace::Model model, const headrace::Options& options
     generation_refusal_ = error.what();
   }
   try {
-    embedder_.emplace(model_, options);
+    embedder_.emplace(model_, options_);
   } catch (const headrace::Error& error) {
     if (error.code() != HEADRACE_UNSUPPORTED && error.code() != HEADRACE_INVALID_ARGUMENT) throw;
     embedding_refusal_ = error.what();
   }
-  for (const auto& [name, folder] : settings.adapters) load_adapter(name, folder);
 }
 
 headrace::Scheduler& ServedModel::scheduler() {
@@ -64,40 +63,8 @@ headrace::Embedder& ServedModel::embedder() {
   return *embedder_;
 }
 
-std::optional<headrace::Adapter> ServedModel::find(const std::string& name) const {
-  if (name == name_) return std::nullopt;
-  const std::lock_guard lock(mutex_);
-  const auto found = adapters_.find(name);
-  if (found == adapters_.end()) {
-    throw ApiError(404, "there is no model \"" + name + "\" here; GET /v1/models lists what is", "model",
-                   "model_not_found");
-  }
-  return found->second;
-}
-
-std::vector<std::string> ServedModel::adapter_names() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<std::string> names;
-  for (const auto& [name, adapter] : adapters_) names.push_back(name);
-  return names;
-}
-
-void ServedModel::load_adapter(const std::string& name, const std::string& folder) {
-  const auto is_taken = [&] { return name == name_ || adapters_.contains(name); };
-  const auto refuse = [&] { throw ApiError(409, "the name \"" + name + "\" is taken", "lora_name"); };
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_taken()) refuse();
-  }
-  headrace::Adapter adapter = headrace::Adapter::load(model_, folder);
-  const std::lock_guard lock(mutex_);
-  if (is_taken()) refuse();
-  adapters_.emplace(name, std::move(adapter));
-}
-
-void ServedModel::unload_adapter(const std::string& name) {
-  const std::lock_guard lock(mutex_);
-  if (adapters_.erase(name) == 0) throw ApiError(404, "there is no adapter \"" + name + "\"", "lora_name");
+void ServedModel::start(EngineThread::Post post) {
+  if (scheduler_) engine_ = std::make_unique<EngineThread>(*scheduler_, std::move(post));
 }
 
 }  // namespace server

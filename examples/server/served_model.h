@@ -1,24 +1,29 @@
-// The model that is served, what it can do, and the adapters loaded for it.
+// A model that is served, what it can do, and the thread that steps its scheduler.
 #pragma once
 
 #include <headrace/headrace.hpp>
 
 #include <cstdint>
-#include <map>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "engine_thread.h"
 #include "json.h"
-#include "settings.h"
 
 namespace server {
 
+struct LoadedModel {
+  headrace::Model model;
+  headrace::Options options;  // that it was loaded with
+  std::string path;
+  std::string name;  // as clients call it; empty: the last part of the path
+};
+
 class ServedModel {
  public:
-  // Loads the settings' adapters. What the model cannot do is no error here, but of the requests that ask for it.
-  ServedModel(headrace::Model model, const headrace::Options& options, const Settings& settings);
+  // What the model cannot do is no error here, but of the requests that ask for it.
+  explicit ServedModel(LoadedModel loaded);
 
   const std::string& name() const { return name_; }
   int64_t created() const { return created_; }  // Unix seconds
@@ -38,16 +43,14 @@ class ServedModel {
   headrace::Embedder& embedder();
   bool generates() const { return scheduler_.has_value(); }
 
-  // Throws ApiError (404, "model") for what is neither the model's name nor an adapter's; nullopt for the model itself.
-  std::optional<headrace::Adapter> find(const std::string& name) const;
-  std::vector<std::string> adapter_names() const;
-  // Throw ApiError: 409 for a name in use, 404 for one that is not.
-  void load_adapter(const std::string& name, const std::string& folder);
-  void unload_adapter(const std::string& name);
+  // The engine's thread, where the model generates: starts it, and ends it.
+  void start(EngineThread::Post post);
+  void stop() { engine_.reset(); }
+  EngineThread* engine() const { return engine_.get(); }  // null: not started
 
  private:
   const headrace::Model model_;
-  const headrace::Options& options_;
+  const headrace::Options options_;
   const headrace::Tokenizer tokenizer_;
   std::string name_, generation_refusal_, embedding_refusal_;
   int64_t created_ = 0, context_ = 0;
@@ -56,8 +59,7 @@ class ServedModel {
   std::optional<headrace::KVCache> kv_cache_;
   std::optional<headrace::Scheduler> scheduler_;
   std::optional<headrace::Embedder> embedder_;
-  mutable std::mutex mutex_;
-  std::map<std::string, headrace::Adapter> adapters_;
+  std::unique_ptr<EngineThread> engine_;
 };
 
 }  // namespace server

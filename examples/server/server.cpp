@@ -25,20 +25,16 @@ namespace {
 
 constexpr std::chrono::milliseconds kDrainPoll{20};
 
-ApiKeys read_keys(const Settings& settings) {
-  return settings.api_key_file.empty() ? ApiKeys() : ApiKeys::read(settings.api_key_file);
-}
-
 // Ends the I/O thread's work: no new connections, then the running requests' end, or theirs by force.
 class Shutdown {
  public:
-  Shutdown(asio::io_context& io, Listener& listener, Router& router, EngineThread* engine, const Limits& limits)
+  Shutdown(asio::io_context& io, Listener& listener, Router& router, const ServedModels& models, const Limits& limits)
       : io_(io),
         signals_(io, SIGTERM, SIGINT),
         poll_(io),
         listener_(listener),
         router_(router),
-        engine_(engine),
+        models_(models),
         limits_(limits) {
     wait_for_signal();
   }
@@ -65,7 +61,9 @@ class Shutdown {
       // Clients of what is cancelled are told so.
       is_cancelled_ = true;
       deadline_ = now + std::chrono::seconds(2);
-      if (engine_ != nullptr) engine_->cancel_all();
+      for (const auto& served : models_.all()) {
+        if (served->engine() != nullptr) served->engine()->cancel_all();
+      }
     }
     poll_.expires_after(kDrainPoll);
     poll_.async_wait([this](boost::system::error_code error) {
@@ -78,17 +76,37 @@ class Shutdown {
   asio::steady_timer poll_;
   Listener& listener_;
   Router& router_;
-  EngineThread* const engine_;
+  const ServedModels& models_;
   const Limits& limits_;
   std::chrono::steady_clock::time_point deadline_;
   bool is_draining_ = false, is_cancelled_ = false;
 };
 
+// The models' engines, from their start to their end.
+class Engines {
+ public:
+  Engines(ServedModels& models, const ApiKeys& keys, const EngineThread::Post& post) : models_(models) {
+    for (const auto& served : models_.all()) {
+      if (!served->generates()) continue;
+      for (const auto& [tenant, limits] : keys.tenants()) served->scheduler().set_tenant(tenant, limits);
+      served->start(post);
+    }
+  }
+  ~Engines() {
+    for (const auto& served : models_.all()) served->stop();
+  }
+  Engines(const Engines&) = delete;
+  Engines& operator=(const Engines&) = delete;
+
+ private:
+  ServedModels& models_;
+};
+
 }  // namespace
 
-void Context::generate(const Call& call, const std::vector<headrace::Request>& requests, size_t num_samples,
-                       std::unique_ptr<AnswerFormat> format) {
-  Generation::start(*engine, post, num_vanished, call.exchange, requests, num_samples, std::move(format));
+void Context::generate(const Call& call, const ServedModel& served, const std::vector<headrace::Request>& requests,
+                       size_t num_samples, std::unique_ptr<AnswerFormat> format) {
+  Generation::start(*served.engine(), post, num_vanished, call.exchange, requests, num_samples, std::move(format));
 }
 
 std::string new_id(const std::string& prefix) {
@@ -104,31 +122,28 @@ int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-void check(const Settings& settings) {
-  if (!read_keys(settings).are_needed() && !is_loopback(settings.host)) {
+ApiKeys check(const Settings& settings) {
+  ApiKeys keys = settings.api_key_file.empty() ? ApiKeys() : ApiKeys::read(settings.api_key_file);
+  if (!keys.are_needed() && !is_loopback(settings.host)) {
     throw std::runtime_error("without --api-key-file the server listens at loopback addresses only, not at " +
                              settings.host);
   }
+  return keys;
 }
 
-void serve(headrace::Model model, const headrace::Options& options, const Settings& settings,
+void serve(std::vector<LoadedModel> loaded, ApiKeys keys, const Settings& settings,
            const std::function<void(uint16_t port)>& on_ready) {
-  check(settings);
-  ApiKeys keys = read_keys(settings);
-  const bool checks_host = !keys.are_needed();
   const SchemaCheck schemas(Json::parse(kOpenApiJson));
-  ServedModel served(std::move(model), options, settings);
+  ServedModels models;
+  for (LoadedModel& model : loaded) models.add(std::move(model));
+  for (const auto& [name, folder] : settings.adapters) models.load_adapter(*models.all().front(), name, folder);
   Sessions sessions(settings.limits.max_sessions);
-
-  if (served.generates()) {
-    for (const auto& [tenant, limits] : keys.tenants()) served.scheduler().set_tenant(tenant, limits);
-  }
 
   asio::io_context io(1);
   const EngineThread::Post post = [&io](std::function<void()> task) { asio::post(io, std::move(task)); };
-  const std::unique_ptr<EngineThread> engine =
-      served.generates() ? std::make_unique<EngineThread>(served.scheduler(), post) : nullptr;
-  Context context{settings, served, engine.get(), sessions, 0, post};
+  const Engines engines(models, keys, post);
+  Context context{settings, models, sessions, 0, post};
+  const bool checks_host = !keys.are_needed();
   Router router(settings.limits, schemas, std::move(keys), Origins(settings.origins, checks_host));
   add_chat(router, context);
   add_completions(router, context);
@@ -143,14 +158,16 @@ void serve(headrace::Model model, const headrace::Options& options, const Settin
 
   Listener listener(io, settings.host, settings.port, router, settings.limits);
   listener.start();
-  const Shutdown shutdown(io, listener, router, engine.get(), settings.limits);
+  const Shutdown shutdown(io, listener, router, models, settings.limits);
   on_ready(listener.port());
   io.run();
   listener.close_all();
   router.join();
   io.restart();
   io.poll();  // what the last connections and handlers left behind
-  if (served.generates()) served.kv_cache().flush();
+  for (const auto& served : models.all()) {
+    if (served->generates()) served->kv_cache().flush();
+  }
 }
 
 }  // namespace server

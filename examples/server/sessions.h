@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "context.h"
+#include "image_data.h"
 
 namespace server {
 
@@ -23,22 +24,29 @@ class Sessions {
   // forgotten when it does not. Nobody else may hold the session meanwhile.
   class Lease {
    public:
-    Lease(Sessions& sessions, std::string id, headrace::Session fork)
-        : sessions_(sessions), id_(std::move(id)), fork_(std::move(fork)) {}
+    Lease(Sessions& sessions, std::string id, headrace::Session fork, uint64_t pixels_left)
+        : sessions_(sessions), id_(std::move(id)), fork_(std::move(fork)), pixels_left_(pixels_left) {}
     ~Lease();
     headrace::Session& fork() { return fork_; }
+    // Of the images that the conversation may still have; taken over with the fork.
+    uint64_t pixels_left() const { return pixels_left_; }
+    void set_pixels_left(uint64_t pixels) { pixels_left_ = pixels; }
     void commit();
 
    private:
     Sessions& sessions_;
     const std::string id_;
     headrace::Session fork_;
+    uint64_t pixels_left_;
     bool is_over_ = false;
   };
 
   // Throw ApiError: 404 for an id that the tenant does not have, 409 for a session in use, 429 beyond the limit.
-  std::string add(const std::string& tenant, headrace::Session session);
-  std::shared_ptr<Lease> lease(const std::string& tenant, const std::string& id);
+  std::string add(const std::string& tenant, const ServedModel& served, headrace::Session session);
+  // 400 for a session of another model.
+  std::shared_ptr<Lease> lease(const std::string& tenant, const ServedModel& served, const std::string& id);
+  // Another session with the same past: its number and tokens.
+  std::pair<std::string, size_t> fork(const std::string& tenant, const std::string& id);
   void remove(const std::string& tenant, const std::string& id);
   // Runs a function on the session while nobody else holds it.
   template <class Function>
@@ -51,11 +59,14 @@ class Sessions {
  private:
   struct Entry {
     std::string tenant;
+    const ServedModel* served;
     headrace::Session session;
+    uint64_t pixels_left = kMaxPixels;
     bool is_busy = false;
   };
   Entry& find(const std::string& tenant, const std::string& id);
-  void end(const std::string& id, headrace::Session* replacement);
+  std::string insert(Entry entry);
+  void end(const std::string& id, Lease* replacement);
 
   const size_t max_sessions_;
   mutable std::mutex mutex_;

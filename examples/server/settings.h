@@ -29,11 +29,9 @@ struct Limits {
 struct Settings {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;  // 0: one that is free
-  std::string model_path;
-  std::string model_name;  // as clients call it; empty: the last part of the path
   std::string api_key_file;
   std::vector<std::string> origins;                           // that pages may come from, besides the server's own
-  std::vector<std::pair<std::string, std::string>> adapters;  // name and folder
+  std::vector<std::pair<std::string, std::string>> adapters;  // name and folder, of a server of one model
   std::string adapter_folder;                                 // whose folders may be loaded by request; empty: none
   Limits limits;
 };

@@ -8,8 +8,8 @@ namespace {
 
 void tokenize(Context& context, const Call& call) {
   const Json& body = call.body;
-  context.served.find(text_field(body, "model", context.served.name()));
-  const headrace::Tokenizer& tokenizer = context.served.tokenizer();
+  const ServedModel& served = context.models.choose(body).served;
+  const headrace::Tokenizer& tokenizer = served.tokenizer();
   const Json *prompt = find_field(body, "prompt"), *messages = find_field(body, "messages");
   if ((prompt == nullptr) == (messages == nullptr)) throw ApiError(400, "give one of prompt and messages", "prompt");
   std::vector<int32_t> tokens;
@@ -17,20 +17,17 @@ void tokenize(Context& context, const Call& call) {
     tokens =
         tokenizer.encode(prompt->get_ref<const std::string&>(), true, flag_field(body, "add_special_tokens", true));
   } else {
-    if (!context.served.model().has_chat_template()) throw ApiError(400, "the model has no chat template", "messages");
-    headrace::RenderArguments arguments;
-    arguments.messages = dump(read_messages(*messages, context.served).messages);
-    arguments.add_generation_prompt = flag_field(body, "add_generation_prompt", true);
-    if (const Json* variables = find_field(body, "chat_template_kwargs")) arguments.variables = variables->dump();
-    tokens = tokenizer.encode(headrace::ChatTemplate(context.served.model()).render(arguments));
+    tokens =
+        read_messages(*messages, served)
+            .tokens(served, find_field(body, "chat_template_kwargs"), flag_field(body, "add_generation_prompt", true));
   }
-  call.reply({{"count", tokens.size()}, {"max_model_len", context.served.context()}, {"tokens", tokens}});
+  call.reply({{"count", tokens.size()}, {"max_model_len", served.context()}, {"tokens", tokens}});
 }
 
 void detokenize(Context& context, const Call& call) {
-  context.served.find(text_field(call.body, "model", context.served.name()));
+  const ServedModel& served = context.models.choose(call.body).served;
   const auto tokens = call.body.at("tokens").get<std::vector<int32_t>>();
-  call.reply({{"prompt", context.served.tokenizer().decode(tokens)}});
+  call.reply({{"prompt", served.tokenizer().decode(tokens)}});
 }
 
 }  // namespace

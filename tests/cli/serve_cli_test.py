@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import tempfile
+import xml.etree.ElementTree
 
 import tiny_text_model
 from headrace_command import CommandTest, run
@@ -42,6 +43,25 @@ class Serve(CommandTest):
         table = run("bench", "-m", self.model, "--serve", path).stdout
         self.assertIn("tenant  x", table)
         self.assertIn("prefix", table)
+
+    def test_plots(self):
+        path = self.trace(*({"class": name, "tenant": tenant, "prompt_tokens": 30 + i, "output_tokens": 6}
+                            for i in range(10) for name, tenant in (("short <&>", "x"), ("long", ""))))
+        folder = os.path.join(self.folder, "plots", "of a run")
+        run("bench", "-m", self.model, "--serve", path, "--plots", folder)
+        self.assertEqual(sorted(os.listdir(folder)), ["first_token.svg", "inter_token.svg", "timeline.svg"])
+        labels = {"first_token.svg": {"short <&>", "long", "x", "(none)"}, "timeline.svg": {"output", "prompt", "running", "waiting"}}
+        labels["inter_token.svg"] = labels["first_token.svg"]
+        for name, expected in labels.items():
+            root = xml.etree.ElementTree.parse(os.path.join(folder, name)).getroot()
+            tags = [element.tag.rpartition("}")[2] for element in root.iter()]
+            self.assertEqual((tags[0], tags.count("polyline")), ("svg", 4), name)
+            self.assertLessEqual(expected, {element.text for element in root.iter()})
+            for line in root.iter("{http://www.w3.org/2000/svg}polyline"):
+                points = [tuple(map(float, point.split(","))) for point in line.get("points").split()]
+                self.assertTrue(points and all(80 <= x <= 570 and 40 <= y <= 310 for x, y in points), points)
+                self.assertEqual(points, sorted(points, key=lambda point: point[0]))
+        self.assert_wrong_usage("bench", "-m", self.model, "--plots", folder, says="--serve")
 
     def test_what_is_wrong_with_a_file_is_told_by_its_line(self):
         def fails(line, says):

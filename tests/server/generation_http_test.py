@@ -47,6 +47,31 @@ class Chat(ServerTest):
         self.assertEqual(chunks[-1]["usage"]["completion_tokens"], 12)
         self.assertEqual({repr(c["usage"]) for c in chunks[:-1]}, {"None"})
 
+    def test_a_long_prompt_says_how_far_it_is(self):
+        prompt = {"messages": [{"role": "user", "content": "so many letters " * 100}], "cache_salt": self.id()}
+        plain = self.stream(**prompt, max_tokens=3, return_progress=False)
+        self.assertFalse(any("prompt_progress" in chunk for chunk in plain))
+        prompt["cache_salt"] += "2"
+        chunks = self.stream(**prompt, max_tokens=3, return_progress=True, stream_options={"include_usage": True})
+        told = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+        self.assertGreater(len(told), 2)  # more than one step of 512 rows
+        total = chunks[-1]["usage"]["prompt_tokens"]
+        self.assertEqual({(one["total"], one["cache"]) for one in told}, {(total, 0)})
+        self.assertEqual([one["processed"] for one in told], sorted({one["processed"] for one in told}))
+        self.assertEqual(told[-1]["processed"], total)
+        # Clients that know nothing of it find a choice that adds nothing, and the same text as without.
+        text = lambda chunks: "".join(c["choices"][0]["delta"].get("content", "") for c in chunks if c["choices"])
+        self.assertEqual(text(chunks), text(plain))
+        # What is cached counts as computed.
+        again = self.stream(**prompt, max_tokens=3, return_progress=True)
+        (last,) = [chunk["prompt_progress"] for chunk in again if "prompt_progress" in chunk]
+        self.assertGreater(last["cache"], 512)
+        self.assertEqual(last["processed"], total)
+        events = self.server.events("/v1/completions", {"prompt": "x" * 600, "stream": True, "return_progress": True, **DRAW})
+        self.assertEqual([data["choices"][0]["text"] for _, data in events[:1]], [""])
+        self.assertIn("prompt_progress", events[0][1])
+        self.assert_refused("/v1/chat/completions", {**prompt, "return_progress": True}, 400, "return_progress")
+
     def test_usage_says_what_was_cached_and_why_no_more(self):
         self.server.ask("DELETE", "/v1/cache")
         messages = [{"role": "user", "content": "a prompt that is longer than two blocks of sixteen"}]

@@ -40,6 +40,14 @@ def png(pixel, channels=3):
                             chunk(b"IEND", b"")).decode()
 
 
+def white(width, height):
+    rows = (b"\0" + b"\xff" * (width * 3)) * height
+    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return "data:image/png;base64," + base64.b64encode(
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")).decode()
+
+
 @unittest.skipUnless(DATA and os.path.exists(LLAVA), "HEADRACE_TEST_DATA is not there")
 class Images(ServerTest):
     @classmethod
@@ -95,6 +103,38 @@ class Images(ServerTest):
             {"type": "input_text", "text": "see"},
             {"type": "input_image", "image_url": "data:image/jpeg;base64," + JPEG}]}]})
         self.assertEqual(out["output"][0]["content"][0]["text"], said)
+
+    def test_a_conversation_kept_by_the_server(self):
+        draw = {"temperature": 0, "max_tokens": 8, "ignore_eos": True, "logprobs": True}
+        picture = lambda draw_pixel: {"type": "image_url", "image_url": {"url": "data:image/png;base64," + png(draw_pixel)}}
+        turns = [[{"type": "text", "text": "see"}, picture(lambda x, y: (x * 8, y * 8, 0))], "and then",
+                 [picture(lambda x, y: (0, x * 8, y * 8)), {"type": "text", "text": "more"}]]
+        session = self.server.post("/v1/sessions", {})["id"]
+        whole = []
+        for content in turns:
+            turn = {"role": "user", "content": content}
+            whole.append(turn)
+            kept = self.server.post("/v1/chat/completions", {"messages": [turn], "session": session, **draw})
+            at_once = self.server.post("/v1/chat/completions", {"messages": whole, "cache_salt": self.id(), **draw})
+            self.assertEqual(kept["choices"], at_once["choices"])
+            self.assertEqual(kept["usage"]["prompt_tokens"], at_once["usage"]["prompt_tokens"])
+            whole.append({"role": "assistant", "content": kept["choices"][0]["message"]["content"]})
+        self.assertGreater(kept["usage"]["prompt_tokens_details"]["cached_tokens"], 32)
+        # What a request that fails brought counts for nothing; what succeeded does, in forks too.
+        fork = self.server.ask("POST", f"/v1/sessions/{session}/fork")[2]["id"]
+        large = lambda width: {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": white(width, 8000)}}]}]}
+        for name in (session, fork):
+            status, _, out = self.server.ask("POST", "/v1/chat/completions", {**large(8000), "session": name, **draw})
+            self.assertEqual(status, 400, out)
+            self.assertIn("64 million pixels", out["error"]["message"])
+
+    def test_pixels_of_a_request_have_a_bound_together(self):
+        error = self.chat(white(8000, 8001), status=400)["error"]
+        self.assertIn("64 million pixels", error["message"])
+        # The second one exceeds what the first left: the rest is not decoded.
+        error = self.chat(white(6000, 6000), white(6000, 6000), status=400)["error"]
+        self.assertIn("64 million pixels", error["message"])
+        self.assertEqual(error["param"], "messages[0].content[2].image_url.url")
 
     def test_what_is_refused(self):
         for url, says in (("https://example.org/a.png", "fetches nothing"), ("data:image/png;base64,A", "not base64"),

@@ -46,7 +46,7 @@ class Keys(ServerTest):
                            b"Content-Length: 1000000\r\n\r\n{")
             self.assertTrue(client.recv(1000).startswith(b"HTTP/1.1 401"))
 
-    def test_tenants_share_no_prefix_and_no_session(self):
+    def test_tenants_share_no_prefix(self):
         body = {"prompt": "a prompt that is longer than two blocks of sixteen", "max_tokens": 1}
 
         def cached(key):
@@ -57,16 +57,61 @@ class Keys(ServerTest):
         self.assertEqual(cached(ALICE), 0)
         self.assertGreater(cached(ALICE), 16)
         self.assertEqual(cached(BOB), 0)
-        session = self.server.ask("POST", "/v1/sessions", None, {"X-Api-Key": ALICE})[2]["id"]
-        self.assertEqual([self.server.ask("GET", "/v1/sessions/" + session, None, {"X-Api-Key": key})[0]
-                          for key in (ALICE, BOB)], [200, 404])
+
+    def new_session(self, key, **fields):
+        return self.server.ask("POST", "/v1/sessions", fields or None, {"X-Api-Key": key})[2]["id"]
+
+    def test_sessions_are_a_tenants_own(self):
+        session = self.new_session(ALICE)
+        body = {"prompt": "what alice says to nobody else, at some length", "max_tokens": 2, "session": session}
+
+        def ask(method, path, key, body=None):
+            status, _, data = self.server.ask(method, path, body, {"X-Api-Key": key})
+            return status, data
+
+        def cached(key, **fields):
+            status, data = ask("POST", "/v1/completions", key, {**body, **fields})
+            self.assertEqual(status, 200, data)
+            return data["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        apart = {"prompt": "what alice asks without a session, at some length", "session": None}
+        self.assertEqual([cached(ALICE), cached(ALICE, **apart)], [0, 0])
+        for method, path, given in (("GET", "", None), ("DELETE", "", None), ("POST", "/fork", None),
+                                    ("POST", "/rewind", {"tokens": 0})):
+            self.assertEqual(ask(method, f"/v1/sessions/{session}{path}", BOB, given)[0], 404, path)
+        self.assertEqual(ask("POST", "/v1/completions", BOB, body)[0], 404)
+        # What a session has said is found by its tenant's requests and sessions, and by nobody else's.
+        self.assertGreater(cached(ALICE, session=None), 16)
+        self.assertGreater(cached(ALICE, session=self.new_session(ALICE)), 16)
+        self.assertEqual([cached(BOB, session=self.new_session(BOB)), cached(BOB, **apart)], [0, 0])
+        self.assertGreater(cached(BOB, session=None), 16)  # of Bob's own session
+        # A fork is the tenant's as well, and goes on from what is there.
+        fork = ask("POST", f"/v1/sessions/{session}/fork", ALICE)[1]["id"]
+        self.assertEqual(ask("GET", "/v1/sessions/" + fork, BOB)[0], 404)
+        self.assertGreater(cached(ALICE, session=fork, prompt="more"), 40)
+
+    def test_salts_within_a_tenant(self):
+        body = {"prompt": "a prompt of one user among those of a tenant", "max_tokens": 1}
+
+        def cached(**fields):
+            status, _, data = self.server.ask("POST", "/v1/completions", {**body, **fields}, {"X-Api-Key": ALICE})
+            self.assertEqual(status, 200, data)
+            return data["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        self.assertEqual([cached(), cached(cache_salt="one"), cached(cache_salt="two")], [0, 0, 0])
+        self.assertGreater(cached(cache_salt="one"), 16)
+        self.assertGreater(cached(session=self.new_session(ALICE, cache_salt="two")), 16)
+        self.assertEqual(cached(session=self.new_session(ALICE, cache_salt="three")), 0)
+        body["session"] = self.new_session(ALICE)
+        status, _, data = self.server.ask("POST", "/v1/completions", {**body, "cache_salt": "one"}, {"X-Api-Key": ALICE})
+        self.assertEqual((status, data["error"]["param"]), (400, "cache_salt"))
 
     def test_tenants_are_told_apart(self):
         body = {"prompt": "a", "max_tokens": 3, "ignore_eos": True}
         self.assertEqual(self.server.ask("POST", "/v1/completions", body, {"X-Api-Key": ALICE})[0], 200)
         text = self.server.get("/metrics", X_Api_Key=ADMIN).decode()
-        self.assertIn('headrace_tenant_weight{tenant="alice"} 2.5\n', text)
-        name = 'headrace_tenant_output_tokens_total{tenant="alice"} '
+        self.assertIn('headrace_tenant_weight{model="tiny",tenant="alice"} 2.5\n', text)
+        name = 'headrace_tenant_output_tokens_total{model="tiny",tenant="alice"} '
         (served,) = (line for line in text.splitlines() if line.startswith(name))
         self.assertGreaterEqual(float(served[len(name):]), 3)
 
@@ -139,7 +184,7 @@ class Pages(ServerTest):
     def test_health(self):
         self.server.post("/v1/completions", {"prompt": "a", "max_tokens": 1})
         health = self.server.get("/health")
-        self.assertEqual((health["status"], health["model"]), ("ok", "tiny"))
+        self.assertEqual((health["status"], health["models"]), ("ok", ["tiny"]))
         self.assertGreaterEqual(health["last_step_age_s"], 0)
         self.assertLess(health["last_step_age_s"], 60)
 

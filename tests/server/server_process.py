@@ -1,5 +1,6 @@
 """Runs `headrace serve`, which HEADRACE_CLI names, as a child process on a port of its own."""
 
+import collections
 import contextlib
 import http.client
 import json
@@ -30,8 +31,10 @@ def write_model(folder):
 
 
 class Server:
-    def __init__(self, model, *arguments):
-        self.process = subprocess.Popen([CLI, "serve", "-m", model, "--port", "0", "-t", "1", *arguments],
+    def __init__(self, *arguments):
+        """arguments: those of the command; what stands first and is no option is the model."""
+        first = [] if arguments[0].startswith("-") else ["-m"]
+        self.process = subprocess.Popen([CLI, "serve", "--port", "0", "-t", "1", *first, *arguments],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         match = re.fullmatch(r"listening at http://([^ ]+):(\d+)\n", line)
@@ -100,9 +103,13 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def metrics(self):
-        """Values by name and labels as they are written; those of a family without labels by its name alone."""
-        lines = self.get("/metrics").decode().splitlines()
-        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+        """Values by name and labels as they are written, summed over models; without other labels by the name alone."""
+        found = collections.Counter()
+        for line in self.get("/metrics").decode().splitlines():
+            if line[0] != "#":
+                name, value = line.rsplit(" ", 1)
+                found[re.sub(r'\{model="[^"]*",?(.*)\}', lambda match: match[1] and "{" + match[1] + "}", name)] += float(value)
+        return found
 
     def wait_until_idle(self, seconds=20):
         """Nothing of any request is left in the engine: no sequence, no request, and all blocks free."""
