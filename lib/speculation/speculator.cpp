@@ -12,7 +12,9 @@ namespace {
 constexpr double kFree = 0.002;  // of a step: what costs less is never switched off
 constexpr double kKeep = 0.9;    // of averages, each step
 constexpr int32_t kTrial = 8;    // steps before a drafter is judged
-constexpr int32_t kLongestRest = 512;
+constexpr int32_t kRetrial = 3;  // the same after a rest
+constexpr int32_t kProved = 32;  // steps after which a drafter that pays is new again
+constexpr int32_t kShortestRest = 16, kLongestRest = 512;
 
 }  // namespace
 
@@ -269,14 +271,14 @@ void Speculator::learn(SequenceRecord& record, const DraftTree& guesses, int32_t
     totals_.saved_ns += value[d];
     SequenceRecord::Standing& standing = record.standings[d];
     standing.value_ns += (1.0 - kKeep) * value[d];
-    if (standing.steps < kTrial) continue;
+    if (standing.steps < (standing.next_rest > 0 ? kRetrial : kTrial)) continue;
     if (standing.value_ns >= 0.0) {
-      standing.next_rest = 2 * kTrial;
+      if (standing.steps >= kProved) standing.next_rest = 0;
       continue;
     }
     // It does not pay: it rests, and longer each time.
-    standing.rest = standing.next_rest;
-    standing.next_rest = std::min(2 * standing.next_rest, kLongestRest);
+    standing.rest = std::clamp(standing.next_rest, kShortestRest, kLongestRest);
+    standing.next_rest = 2 * standing.rest;
     standing.steps = 0;
     standing.value_ns = 0.0;
   }

@@ -33,7 +33,7 @@ struct SequenceRecord {
     double value_ns = 0.0;  // what it wins a step, on average
     int32_t steps = 0;      // that it was asked in since it was last switched on
     int32_t rest = 0;       // steps until it is asked again; 0: it is on
-    int32_t next_rest = 16;
+    int32_t next_rest = 0;  // how long the next one is
     bool failed = false;
   };
   std::vector<Standing> standings;

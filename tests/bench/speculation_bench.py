@@ -1,6 +1,7 @@
 """What drafters win: one model, prompts of several kinds, plain decoding and each drafter in turn.
 
-    python3 speculation_bench.py MODEL [--drafters suffix,ngram] [--kinds edit,prose] [--tokens 256] [--rounds 2] [--threads N] [--json FILE]
+    python3 speculation_bench.py MODEL [--drafter suffix] [--drafter model:PATH,suffix] [--kinds edit,code,prose] [--tokens 256] [--rounds 2]
+        [--threads N] [--json FILE]
 
 Needs the Python module (PYTHONPATH=build/release/python). Prints tokens per second of decoding, the ratio to plain decoding of
 the same round, and what was drafted and accepted. The tokens must be the same; the run fails otherwise.
@@ -93,9 +94,14 @@ PROMPTS = {
 }
 
 
-def generate(scheduler, prompt, tokens, drafter):
+# Prose is drawn, with a seed: greedily a small model repeats itself, which a drafter guesses too well.
+TEMPERATURE = {"prose": 1.0}
+
+
+def generate(scheduler, prompt, tokens, drafter, temperature=0.0):
     """Tokens, tokens per second behind the first, and the report."""
-    request = scheduler.submit([{"role": "user", "content": prompt}], max_tokens=tokens, temperature=0.0, drafter=drafter)
+    request = scheduler.submit([{"role": "user", "content": prompt}], max_tokens=tokens, temperature=temperature, seed=7,
+                               ignore_eos=True, drafter=drafter)
     out, first, last = [], None, None
     while True:
         scheduler.step()
@@ -112,35 +118,36 @@ def generate(scheduler, prompt, tokens, drafter):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
-    parser.add_argument("--drafters", default="suffix")
+    parser.add_argument("--drafter", action="append", help="as scheduler.drafter names them; several times: each in turn")
     parser.add_argument("--kinds", default="edit,code,prose")
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
+    drafters = arguments.drafter or ["suffix"]
     model = headrace.Model.load(arguments.model, threads=arguments.threads)
     results = {}
     for kind in arguments.kinds.split(","):
-        for drafter in arguments.drafters.split(","):
-            ratios, rates, drafted, accepted = [], [], 0, 0
+        for drafter in drafters:
+            ratios, rates, counts = [], [], []
             # Of plain decoding; each drafter's run has a fresh one.
             scheduler = headrace.Scheduler(model)
+            temperature = TEMPERATURE.get(kind, 0.0)
             for number, prompt in enumerate(PROMPTS[kind]):
-                generate(scheduler, prompt, 8, "off")  # the prompt is in the cache from here on
+                generate(scheduler, prompt, 8, "off", temperature)  # the prompt is in the cache from here on
                 for _ in range(arguments.rounds):
-                    expected, plain, _ = generate(scheduler, prompt, arguments.tokens, "off")
-                    fresh = headrace.Scheduler(model)  # nothing of the answer is known yet
-                    generate(fresh, prompt, 8, "off")
-                    got, rate, report = generate(fresh, prompt, arguments.tokens, drafter)
+                    expected, plain, _ = generate(scheduler, prompt, arguments.tokens, "off", temperature)
+                    fresh = headrace.Scheduler(model, options={"scheduler.drafter": drafter})  # knows nothing of the answer yet
+                    generate(fresh, prompt, 8, "off", temperature)
+                    got, rate, report = generate(fresh, prompt, arguments.tokens, drafter, temperature)
                     if got != expected:
                         sys.exit(f"{kind} {number}: {drafter} changed the tokens")
                     ratios.append(rate / plain)
                     rates.append((plain, rate))
-                    drafted += report["drafted"]
-                    accepted += report["accepted"]
-            results[f"{kind}/{drafter}"] = {"ratios": ratios, "rates": rates, "drafted": drafted, "accepted": accepted,
-                                            "report": report}
+                    counts.append(report)
+            drafted, accepted = (sum(report[what] for report in counts) for what in ("drafted", "accepted"))
+            results[f"{kind}/{drafter}"] = {"ratios": ratios, "rates": rates, "reports": counts}
             print(f"{kind:6} {drafter:8} {statistics.median(r for _, r in rates):7.1f} tokens/s, "
                   f"{statistics.median(ratios):.2f} of plain ({min(ratios):.2f} to {max(ratios):.2f}), "
                   f"{drafted} drafted, {accepted} accepted", flush=True)
