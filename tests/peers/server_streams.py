@@ -3,7 +3,7 @@
 
     python3 tests/peers/server_streams.py MODEL.gguf --llama-server PATH [--streams 16,32] [--prompt-chars 900]
         [--gen-tokens 128] [--requests 2] [--rounds 3] [--threads 2] [--headrace build/release/bin/headrace] [--json]
-        [--llama-option=-fa=on ...] [--headrace-set KEY=VALUE ...]
+        [--draft-model PATH] [--llama-option=-fa=on ...] [--headrace-set KEY=VALUE ...]
 
 For each number of streams both servers are started and warmed up; then they take turns, and while one is asked the other waits. In a
 turn each stream sends --requests streaming requests to /v1/completions, one after the other: a prompt of --prompt-chars characters
@@ -16,6 +16,8 @@ the 99th; and the ratio of rates turn by turn: its median, lowest and highest.
 llama.cpp's server gets a slot for each stream (-np) and a context that holds them all, continuous batching and the rest as it
 chooses by default; --llama-option adds to its command line. Headrace's server has F16 keys and values, as many sequences at once as
 streams, room for them all, and its defaults otherwise; --headrace-set KEY=VALUE adds to them.
+
+--draft-model: both guess with this smaller model, and choose by themselves how far.
 """
 import argparse
 import http.client
@@ -165,6 +167,7 @@ def main():
     parser.add_argument("--llama-option", action="append", default=[])
     parser.add_argument("--headrace", default=str(ROOT / "build/release/bin/headrace"))
     parser.add_argument("--headrace-set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--draft-model")
     parser.add_argument("--streams", default="16,32")
     parser.add_argument("--prompt-chars", type=int, default=900)
     parser.add_argument("--gen-tokens", type=int, default=128)
@@ -184,6 +187,9 @@ def main():
             ours += ["--set", setting]
         theirs = [args.llama_server, "-m", args.model, "-t", str(args.threads), "-np", str(streams), "-c", str(room),
                   "--host", "127.0.0.1", "--port", str(args.port), *args.llama_option]
+        if args.draft_model:
+            ours += ["--drafter", f"model:{args.draft_model}"]
+            theirs += ["-md", args.draft_model, "--spec-type", "draft-simple"]
         servers = []
         try:
             servers.append(Server("Headrace", ours, None))
