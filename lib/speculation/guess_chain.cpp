@@ -49,9 +49,11 @@ std::optional<int32_t> GuessChain::guess(std::span<float> logits, const LogitSta
   return drawn->token_id;
 }
 
-bool GuessChain::goes_on() const {
+bool GuessChain::has_room() const {
   return tree_.size() < std::min(request_.max_depth, request_.max_nodes) &&
-         survival_ >= static_cast<double>(least_survival_) && request_.worth.pays(survival_, tree_.size() + 1);
+         survival_ >= static_cast<double>(least_survival_);
 }
+
+bool GuessChain::goes_on() const { return has_room() && request_.worth.pays(survival_, tree_.size() + 1); }
 
 }  // namespace headrace::speculation

@@ -23,6 +23,8 @@ class GuessChain {
   // The next guess, of the drafter's logits, which are overwritten. Nothing where the chain ends here.
   std::optional<int32_t> guess(std::span<float> logits, const LogitStats& stats);
   // Whether another one may follow the last.
+  bool has_room() const;
+  // Whether it may, and its pass is worth the time.
   bool goes_on() const;
 
  private:

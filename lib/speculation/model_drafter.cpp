@@ -8,6 +8,11 @@
 #include "model/rope_length.h"
 
 namespace headrace::speculation {
+namespace {
+
+constexpr size_t kMostHinted = 16;  // each takes a row of logits
+
+}  // namespace
 
 Status check_same_vocabulary(const text::Tokenizer* target, int32_t target_size, const text::Tokenizer* draft,
                              int32_t draft_size) {
@@ -28,6 +33,19 @@ Status check_same_vocabulary(const text::Tokenizer* target, int32_t target_size,
 struct ModelDrafter::Line {
   GuessChain chain;
   DraftSequence& sequence;
+  std::span<const int32_t> hint;  // tokens at the sequence's end that this pass checks
+
+  int64_t num_hinted() const { return static_cast<int64_t>(hint.size()); }
+
+  // Rows from `position` on are to be computed again, of other tokens.
+  void go_back(KvCache& cache, int64_t position) {
+    sequence.tokens.resize(static_cast<size_t>(position));
+    if (sequence.kv.num_tokens() > position) cache.rewind(sequence.kv, position);
+    hint = {};
+  }
+  // Guesses by the rows of logits behind the last token and each of the hint, for as long as those are the hint's. Whether
+  // another pass is to come.
+  bool take(KvCache& cache, float* logits, const LogitStats* stats, size_t vocab_size, int64_t longest);
 };
 
 ModelDrafter::ModelDrafter(std::string name, std::shared_ptr<const Model> model, std::shared_ptr<Backend> backend,
@@ -69,18 +87,35 @@ Result<std::unique_ptr<ModelDrafter>> ModelDrafter::create(std::string name, std
                                                         vocab_size, options, std::move(cache), std::move(memory)));
 }
 
-// One pass over the pending rows of all lines: what room and `max_rows` allow. Leaves those lines whose last row was computed,
-// in order of their rows of logits.
+bool ModelDrafter::Line::take(KvCache& cache, float* logits, const LogitStats* stats, size_t vocab_size,
+                              int64_t longest) {
+  const int64_t base = sequence.size() - num_hinted();
+  for (size_t i = 0;; ++i) {
+    const int64_t at = base + static_cast<int64_t>(i);
+    const auto token = chain.guess({logits + i * vocab_size, vocab_size}, stats[i]);
+    const bool hinted = i < hint.size() && token == hint[i];
+    if (token && hinted && chain.has_room()) continue;  // the next row is there
+    const bool next = token && static_cast<size_t>(*token) < vocab_size && !hinted && chain.goes_on() && at < longest;
+    go_back(cache, at);
+    if (next) sequence.tokens.push_back(*token);
+    return next;
+  }
+}
+
+// One pass over the pending rows of all lines: what room and `max_rows` allow. Leaves those lines whose last row was computed, in
+// order of their rows of logits: one, and one for each token of the hint.
 Status ModelDrafter::run_rows(std::vector<Line*>& lines, bool catch_up) {
   batch_.clear();
   int64_t rows = 0;
   std::vector<std::pair<Line*, int64_t>> computed;  // and up to where
   for (Line* line : lines) {
     DraftSequence& sequence = line->sequence;
-    const int64_t begin = sequence.kv.num_tokens();
-    const int64_t end = catch_up ? std::min(sequence.size(), begin + options_.max_rows - rows) : sequence.size();
+    const int64_t begin = sequence.kv.num_tokens(), most = begin + options_.max_rows - rows;
+    if (catch_up && sequence.size() > most) line->go_back(sequences_.cache(), sequence.size() - line->num_hinted());
+    const int64_t end = catch_up ? std::min(sequence.size(), most) : sequence.size();
     if (end <= begin || !sequences_.reserve(sequence, end)) continue;
-    batch_.add_sequence(sequences_.cache(), sequence.kv, sequence.tokens, end, end == sequence.size() ? end - 1 : end);
+    batch_.add_sequence(sequences_.cache(), sequence.kv, sequence.tokens, end,
+                        end == sequence.size() ? end - 1 - line->num_hinted() : end);
     rows += end - begin;
     computed.emplace_back(line, end);
   }
@@ -111,7 +146,13 @@ Status ModelDrafter::draft(std::span<const DraftRequest> requests, std::span<Dra
     if (context.tokens.empty() || !std::ranges::all_of(context.tokens, readable)) continue;
     if (static_cast<int64_t>(context.tokens.size()) >= longest_sequence(spec)) continue;
     lines.push_back(
-        {GuessChain(requests[i], trees[i], vocab_size_, options_.least_survival), sequences_.follow(context)});
+        {GuessChain(requests[i], trees[i], vocab_size_, options_.least_survival), sequences_.follow(context), {}});
+    std::span<const int32_t> hint = requests[i].hint.first(std::min<size_t>(requests[i].hint.size(), kMostHinted));
+    hint = hint.first(static_cast<size_t>(std::ranges::find_if_not(hint, readable) - hint.begin()));
+    Line& line = lines.back();
+    if (line.sequence.size() + static_cast<int64_t>(hint.size()) > longest_sequence(spec)) continue;
+    line.sequence.tokens.insert(line.sequence.tokens.end(), hint.begin(), hint.end());
+    line.hint = hint;
   }
   std::vector<Line*> active;
   for (Line& line : lines) active.push_back(&line);
@@ -119,12 +160,14 @@ Status ModelDrafter::draft(std::span<const DraftRequest> requests, std::span<Dra
   for (bool catch_up = true; !active.empty(); catch_up = false) {
     HEADRACE_RETURN_IF_ERROR(run_rows(active, catch_up));
     std::vector<Line*> next;
-    for (size_t row = 0; row < active.size(); ++row) {
-      Line& line = *active[row];
-      const auto token = line.chain.guess({logits_.data() + row * vocab_size, vocab_size}, stats_[row]);
-      if (!token || *token >= spec.vocab_size || !line.chain.goes_on()) continue;
-      line.sequence.tokens.push_back(*token);
-      if (line.sequence.size() <= longest_sequence(spec)) next.push_back(&line);
+    size_t row = 0;
+    for (Line* line : active) {
+      const size_t rows = static_cast<size_t>(line->num_hinted()) + 1;
+      if (line->take(sequences_.cache(), logits_.data() + row * vocab_size, stats_.data() + row, vocab_size,
+                     longest_sequence(spec))) {
+        next.push_back(line);
+      }
+      row += rows;
     }
     active = std::move(next);
   }

@@ -11,10 +11,25 @@ namespace {
 
 constexpr double kFree = 0.002;  // of a step: what costs less is never switched off
 constexpr double kKeep = 0.9;    // of averages, each step
-constexpr int32_t kTrial = 8;    // steps before a drafter is judged
-constexpr int32_t kRetrial = 3;  // the same after a rest
-constexpr int32_t kProved = 32;  // steps after which a drafter that pays is new again
+// What a drafter may lose before it rests, in times of a token without guesses: at first, and when it is tried again. One that
+// wins has no more to lose than kMost.
+constexpr double kCredit = 2.0, kSecondCredit = 1.0, kMost = 4.0;
+constexpr int32_t kFirstGuesses = 4;
 constexpr int32_t kShortestRest = 16, kLongestRest = 512;
+
+// Of the best chain, chosen tokens that rather come than not: checking one is cheap beside a drafter's pass, not free.
+std::vector<int32_t> hint_of(DraftTree guesses) {
+  constexpr double kLikely = 0.4;
+  guesses.keep_best_chain();
+  std::vector<int32_t> out;
+  double survival = 1.0;
+  for (const DraftNode& node : guesses.nodes()) {
+    survival *= static_cast<double>(node.confidence);
+    if (node.distribution >= 0 || survival < kLikely) break;
+    out.push_back(node.token);
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -58,7 +73,7 @@ void Speculator::plan(std::span<DraftTurn> turns, StepCost& cost) {
   for (DraftTurn& turn : turns) {
     turn.guesses.clear();
     turn.num_verified = 0;
-    turn.record->standings.resize(drafters_.size());
+    turn.record->standings.resize(drafters_.size(), {{}, kCredit, 0, kShortestRest, false, false});
     std::vector<DrafterCounts>& counts = turn.record->counts.drafters;
     if (!counts.empty()) continue;
     counts.resize(drafters_.size());
@@ -106,8 +121,9 @@ double Speculator::gain_ns(DraftTree guesses, double token_ns, double row_ns) {
 void Speculator::ask(size_t drafter, std::span<DraftTurn> turns, const StepCost& cost) {
   std::vector<DraftRequest> requests;
   std::vector<DraftTurn*> asking;
+  std::vector<std::vector<int32_t>> hints(turns.size());
   DraftTime& time = draft_time_[drafter];
-  const bool is_free = always_ || time.sequence_ns < kFree * cost.plain_ns;
+  const bool is_free = always_ || (time.sum_ns > 0.0 && time.sequence_ns < kFree * cost.plain_ns);
   // What rows cost is measured at several, of which the first may cost as much as all.
   constexpr int64_t kRowsEach = 4;
   const int64_t more = kRowsEach * static_cast<int64_t>(turns.size());
@@ -122,7 +138,9 @@ void Speculator::ask(size_t drafter, std::span<DraftTurn> turns, const StepCost&
       --standing.rest;
       continue;
     }
-    DraftRequest request{turn.context, turn.max_nodes, turn.max_nodes};
+    // What its guesses take is not known before the first of them.
+    const int32_t most = is_free || time.sum_nodes > 0.0 ? turn.max_nodes : std::min(turn.max_nodes, kFirstGuesses);
+    DraftRequest request{turn.context, most, most};
     if (!is_free && token_ns > 0.0) {
       request.worth =
           DraftWorth(acceptance_[drafter], standing.acceptance, token_ns, row_ns + time.node_ns(), turn.max_nodes);
@@ -130,6 +148,9 @@ void Speculator::ask(size_t drafter, std::span<DraftTurn> turns, const StepCost&
       if (!turn.guesses.empty() && gain_ns(turn.guesses, token_ns, row_ns) >= request.worth.gain_ns(time.tree_nodes))
         continue;
     }
+    std::vector<int32_t>& hint = hints[requests.size()];
+    if (!is_free) hint = hint_of(turn.guesses);
+    request.hint = hint;
     requests.push_back(request);
     asking.push_back(&turn);
   }
@@ -154,8 +175,9 @@ void Speculator::ask(size_t drafter, std::span<DraftTurn> turns, const StepCost&
     totals_.saved_ns -= each;
     SequenceRecord::Standing& standing = record.standings[drafter];
     standing.failed = !status.ok();
-    ++standing.steps;
-    standing.value_ns = kKeep * standing.value_ns - (1.0 - kKeep) * each;
+    // That it read the prompt first says nothing of its guesses.
+    if (standing.guessed && token_ns > 0.0) standing.credit -= each / token_ns;
+    standing.guessed = standing.guessed || !trees[i].empty();
     if (status.ok()) adopt(drafter, *asking[i], trees[i]);
   }
 }
@@ -270,17 +292,13 @@ void Speculator::learn(SequenceRecord& record, const DraftTree& guesses, int32_t
     record.counts.saved_ns += value[d];
     totals_.saved_ns += value[d];
     SequenceRecord::Standing& standing = record.standings[d];
-    standing.value_ns += (1.0 - kKeep) * value[d];
-    if (standing.steps < (standing.next_rest > 0 ? kRetrial : kTrial)) continue;
-    if (standing.value_ns >= 0.0) {
-      if (standing.steps >= kProved) standing.next_rest = 0;
-      continue;
-    }
+    if (token_ns > 0.0) standing.credit = std::min(standing.credit + value[d] / token_ns, kMost);
+    if (standing.credit >= kMost) standing.next_rest = kShortestRest;
+    if (standing.credit >= 0.0) continue;
     // It does not pay: it rests, and longer each time.
-    standing.rest = std::clamp(standing.next_rest, kShortestRest, kLongestRest);
-    standing.next_rest = 2 * standing.rest;
-    standing.steps = 0;
-    standing.value_ns = 0.0;
+    standing.rest = standing.next_rest;
+    standing.next_rest = std::min(4 * standing.next_rest, kLongestRest);
+    standing.credit = kSecondCredit;
   }
 }
 

@@ -30,11 +30,10 @@ struct SequenceRecord {
   // Of each drafter: how its guesses fare here, and whether asking it pays. Filled by the speculator.
   struct Standing {
     SequenceAcceptance acceptance;
-    double value_ns = 0.0;  // what it wins a step, on average
-    int32_t steps = 0;      // that it was asked in since it was last switched on
+    double credit = 0.0;    // what it may lose before it rests, in times of a token without guesses
     int32_t rest = 0;       // steps until it is asked again; 0: it is on
     int32_t next_rest = 0;  // how long the next one is
-    bool failed = false;
+    bool guessed = false, failed = false;
   };
   std::vector<Standing> standings;
 };

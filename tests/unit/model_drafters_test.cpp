@@ -111,6 +111,34 @@ TEST_CASE("a drafter goes on from what stood of its guesses") {
   CHECK(drafter->cache_stats().free_blocks == drafter->cache_stats().num_blocks);
 }
 
+TEST_CASE("what cheaper drafters guess changes no guess of a model") {
+  Written written;
+  ModelDrafterOptions options;
+  options.max_rows = 48;
+  const auto drafter = written.drafter(options);
+  std::vector<int32_t> tokens = prompt_of(40, 6);
+  const int32_t vocab_size = written.model->spec().vocab_size;
+  for (int call = 0; call < 2; ++call) draft(*drafter, {request_for(1, tokens, 40, 1), request_for(2, tokens, 40, 1)});
+  const std::vector<std::vector<int32_t>> extra = {{}, {3}, {vocab_size}, {-1, 4}, prompt_of(40, 7)};
+  for (size_t right = 0; right < 10; ++right) {
+    for (const std::vector<int32_t>& wrong : extra) {
+      INFO(right << " right, " << wrong.size() << " more");
+      const auto expected = written.greedy(tokens, 8);
+      std::vector<int32_t> hint(expected.begin(),
+                                expected.begin() + static_cast<ptrdiff_t>(std::min<size_t>(right, 8)));
+      hint.insert(hint.end(), wrong.begin(), wrong.end());
+      DraftRequest request = request_for(1, tokens, 40, 8);
+      request.hint = hint;
+      DraftRequest other = request_for(2, tokens, 40, 3);
+      const auto trees = draft(*drafter, {request, other});
+      CHECK(tokens_of(trees[0]) == expected);
+      CHECK(tokens_of(trees[1]) == std::vector<int32_t>(expected.begin(), expected.begin() + 3));
+      tokens.insert(tokens.end(), expected.begin(), expected.begin() + static_cast<ptrdiff_t>(right % 3));
+      tokens.push_back(3 + static_cast<int32_t>(right));
+    }
+  }
+}
+
 TEST_CASE("a long prompt is read over several calls, and a known one is found") {
   Written written;
   ModelDrafterOptions options;
