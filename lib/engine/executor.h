@@ -25,8 +25,10 @@
 #include "text/tokenizer.h"
 
 namespace headrace {
+class Backend;
 class Model;
-}
+class TurnQueue;
+}  // namespace headrace
 
 namespace headrace::engine {
 
@@ -96,6 +98,8 @@ class StepExecutor {
 struct EngineModel {
   std::shared_ptr<StepExecutor> executor;
   std::shared_ptr<const Model> model;                       // null where a test's executor stands alone
+  std::shared_ptr<Backend> backend;                         // the model's, likewise
+  std::shared_ptr<TurnQueue> turns;                         // by which the backend is used, likewise
   std::shared_ptr<const text::Tokenizer> tokenizer;         // null: no text in or out
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: the model has none
   Status no_chat_template;                                  // why chat_template is null

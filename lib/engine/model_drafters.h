@@ -1,4 +1,4 @@
-// Drafters that are models, by the names that users give them: "model:PATH".
+// Drafters that are models or heads of one, by the names that users give them: "model:PATH", "mtp", "eagle3:PATH".
 #pragma once
 
 #include <memory>
@@ -11,9 +11,16 @@
 
 namespace headrace::engine {
 
-// Those of such names in a list with commas between, each loaded for one scheduler and called as it is named; other names are
-// left to the scheduler. PATH is of a model of the same vocabulary, which is loaded as the options say of models. Errors are
-// those of loading, with the name before their place, and kInvalidArgument with the first token that the two spell differently.
+// Those of such names in a list with commas between, each loaded once for one scheduler and called as it is named; other names
+// are left to the scheduler.
+//   model:PATH   a model of the same vocabulary, which is loaded as the options say of models
+//   mtp          the layer that predicts further ahead in the model's own files (model/fused_head.h); mtp:PATH has other files of
+//                the same model
+//   eagle:PATH   the folder of an EAGLE-1 or EAGLE-2 head for this model (likewise)
+//   eagle3:PATH  the folder of an EAGLE-3 head for this model (model/eagle3_head.h)
+//   medusa:PATH  the folder of Medusa heads for this model (model/medusa_heads.h)
+// Errors are those of loading, with the name before their place; kInvalidArgument with the first token that two vocabularies
+// spell differently, and for a head of another model.
 Result<std::vector<std::shared_ptr<speculation::Drafter>>> load_model_drafters(std::string_view names,
                                                                                const EngineModel& model,
                                                                                const EngineOptions& options);

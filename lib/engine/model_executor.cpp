@@ -274,6 +274,8 @@ Result<std::shared_ptr<const EngineModel>> make_engine_model(std::shared_ptr<con
   }
   engine->end_of_generation_ids = model->end_of_generation_ids();
   engine->model = model;
+  engine->backend = backend;
+  engine->turns = turns;
   if (options.runtime != nullptr) engine->memory = options.runtime->memory;
   engine->executor = std::make_shared<ModelExecutor>(std::move(model), std::move(backend), std::move(own_adapter),
                                                      turns, options.priority, std::move(memory));

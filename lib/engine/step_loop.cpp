@@ -179,6 +179,7 @@ void StepLoop::build_batch() {
     const int64_t end = entry.start + entry.grant.num_rows;
     entry.first_logits = batch_.logits_rows.size();
     tap_hidden(entry, static_cast<int32_t>(batch_.num_tokens()));
+    tap_features(entry, static_cast<int32_t>(batch_.num_tokens()));
     guesses.clear();
     for (int32_t i = 0; i < entry.num_verified; ++i)
       guesses.push_back(entry.guesses.nodes()[static_cast<size_t>(i)].token);

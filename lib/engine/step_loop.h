@@ -70,7 +70,8 @@ class StepLoop {
     std::shared_ptr<HiddenStates> hidden = nullptr;  // that are owed of its rows, or null
     speculation::DraftTree guesses;                  // at the tokens behind
     int32_t num_verified = 0;                        // of them: rows of this step
-    float* row_states = nullptr;  // recurrent states after each row but the last; null: none are kept
+    float* row_states = nullptr;                    // recurrent states after each row but the last; null: none are kept
+    std::vector<std::vector<float>> features = {};  // for each drafter that reads some: [layers, rows, hidden_size]
   };
   // What prompts may add to a step, for which decoding sequences wait.
   struct PromptTime {
@@ -133,6 +134,7 @@ class StepLoop {
   void run_encoders();
   void build_batch();
   void tap_hidden(Entry& entry, int32_t first_row);
+  void tap_features(Entry& entry, int32_t first_row);
   void run_batch();
   void learn_cost(int64_t ns);
   void commit(const Entry& entry);

@@ -11,6 +11,18 @@ namespace {
 // Of the recurrent states of guesses that one step keeps.
 constexpr uint64_t kMaxStateBytes = uint64_t{256} << 20;
 
+// [layers, rows, width] -> [rows, layers, width]
+std::vector<float> row_by_row(const std::vector<float>& values, size_t rows, size_t width) {
+  std::vector<float> out(values.size());
+  const size_t layers = values.size() / (rows * width);
+  for (size_t layer = 0; layer < layers; ++layer) {
+    for (size_t row = 0; row < rows; ++row) {
+      std::copy_n(values.data() + (layer * rows + row) * width, width, out.data() + (row * layers + layer) * width);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 speculation::DraftContext StepLoop::draft_context(const Sample& sample) const {
@@ -145,11 +157,31 @@ void StepLoop::verify(const Entry& entry) {
   conclude(sample, reason);
 }
 
+// Has the hidden states that drafters read given out, of all rows of the entry: the batch's from first_row on.
+void StepLoop::tap_features(Entry& entry, int32_t first_row) {
+  entry.features.clear();
+  const auto rows = static_cast<size_t>(entry.grant.num_rows),
+             width = static_cast<size_t>(model_->executor->hidden_size());
+  for (const size_t drafter : speculator_.readers(entry.sample->speculation)) {
+    const auto layers = speculator_.hidden_layers(drafter);
+    std::vector<float>& values = entry.features.emplace_back(layers.size() * rows * width);
+    batch_.hidden_taps.push_back(
+        {{layers.begin(), layers.end()}, first_row, static_cast<int32_t>(rows), values.data()});
+  }
+}
+
 // Rows of the entry up to position `end` stand.
 void StepLoop::observe(const Entry& entry, int64_t end) {
   const Sample& sample = *entry.sample;
   if (sample.speculation.drafters == 0) return;
-  speculator_.observe(sample.speculation, {draft_context(sample), entry.start, end - entry.start, nullptr});
+  const auto width = static_cast<size_t>(model_->executor->hidden_size());
+  std::vector<std::vector<float>> features;
+  std::vector<const float*> hidden;
+  for (const std::vector<float>& tapped : entry.features) {
+    features.push_back(row_by_row(tapped, static_cast<size_t>(entry.grant.num_rows), width));
+    hidden.push_back(features.back().data());
+  }
+  speculator_.observe(sample.speculation, {draft_context(sample), entry.start, end - entry.start, nullptr}, hidden);
 }
 
 }  // namespace headrace::engine

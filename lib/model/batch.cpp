@@ -33,4 +33,13 @@ void Batch::add_sequence(KvCache& cache, KvSequence& sequence, std::span<const i
   }
 }
 
+void Batch::embed_rows(const float* rows, int64_t hidden_size) {
+  embedded_rows.resize(token_ids.size());
+  embeddings.resize(token_ids.size());
+  for (size_t row = 0; row < token_ids.size(); ++row) {
+    embedded_rows[row] = static_cast<int32_t>(row);
+    embeddings[row] = rows + static_cast<int64_t>(row) * hidden_size;
+  }
+}
+
 }  // namespace headrace

@@ -51,6 +51,8 @@ struct Batch {
   void add_sequence(KvCache& cache, KvSequence& sequence, std::span<const int32_t> tokens, int64_t end,
                     int64_t first_logits, const Adapter* adapter = nullptr, std::span<const int32_t> guesses = {},
                     float* row_states = nullptr);
+  // Embeds all rows as these [num_tokens, hidden_size], whatever their tokens are.
+  void embed_rows(const float* rows, int64_t hidden_size);
 };
 
 }  // namespace headrace

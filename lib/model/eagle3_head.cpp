@@ -9,6 +9,7 @@
 #include "model/blocks.h"
 #include "model/config_reader.h"
 #include "model/families/family.h"
+#include "model/rope_length.h"
 #include "model/weight_names.h"
 
 namespace headrace {
@@ -134,12 +135,7 @@ Result<Eagle3Spec> read_spec(const nlohmann::json& json, const TensorFile& file,
   HEADRACE_ASSIGN_OR_RETURN(const std::string type, layer.text_or("model_type", "llama"));
   if (type != "llama") return unsupported(layer.place_of("model_type"), "a head of {} layers", type);
   HEADRACE_ASSIGN_OR_RETURN(spec.body, find_family("llama")->from_config(layer, file));
-  spec.body.final_norm = false;
-  spec.body.vocab_size = 0;
-  spec.body.head = HeadSpec{};
-  spec.body.head.kind = HeadKind::kNone;
-  spec.body.bos_token_id = -1;
-  spec.body.eos_token_ids.clear();
+  keep_layers_only(spec.body);
   HEADRACE_RETURN_IF_ERROR(validate_spec(widened(spec.body)));
 
   HEADRACE_ASSIGN_OR_RETURN(const int64_t vocab_size, layer.integer("vocab_size", 1, INT32_MAX));
@@ -205,6 +201,18 @@ std::vector<KvLayout> Eagle3Head::kv_layouts(KvDType dtype, int32_t block_size) 
   return headrace::kv_layouts(spec_.body, dtype, block_size);
 }
 
+int64_t Eagle3Head::longest_sequence() const {
+  return std::min(headrace::longest_sequence(spec_.body), longest_of_rope_length(spec_.body, 0));
+}
+
+uint64_t Eagle3Head::held_bytes(int64_t max_rows) const {
+  const GqaAttention& attention = attention_of(spec_.body);
+  const int64_t floats = 5 * int64_t{spec_.body.hidden_size} + 4 * int64_t{attention.num_heads} * attention.head_dim +
+                         2 * int64_t{feed_forward_of(spec_.body).intermediate_size} +
+                         static_cast<int64_t>(spec_.token_ids.size());
+  return weights_.bytes + static_cast<uint64_t>(max_rows * floats) * sizeof(float);
+}
+
 Status Eagle3Head::grow(int64_t num_rows) {
   if (num_rows <= capacity_) return {};
   const GqaAttention& attention = attention_of(spec_.body);
@@ -254,14 +262,9 @@ Status Eagle3Head::run(Batch& batch, const float* features, KvCache& cache, floa
   HEADRACE_RETURN_IF_ERROR(embed(batch.token_ids));
   const StepContext wide{wide_, *backend_, work_, rows};
   StepContext step{spec_.body, *backend_, work_, rows};
-  const auto join = [&](const float* x, const NormWeight& norm, int64_t half) {
-    apply_norm(step, x, norm, work_.normed.data());
-    for (int64_t row = 0; row < rows; ++row) {
-      std::copy_n(work_.normed.data() + row * hidden, hidden, joined_.data() + (2 * row + half) * hidden);
-    }
-  };
-  join(work_.branch.data(), weights_.embedding_norm, 0);
-  join(features, weights_.hidden_norm, 1);
+  float* const normed = work_.normed.data();
+  join_normed(step, weights_.embedding_norm, work_.branch.data(), 0, normed, joined_.data());
+  join_normed(step, weights_.hidden_norm, features, 1, normed, joined_.data());
   attend(wide, attention_of(spec_.body), weights_.attention, joined_.data(), batch, cache.config().layers[0],
          cache.layer_data(0), wanted > 0);
   if (wanted == 0) return {};
@@ -270,7 +273,7 @@ Status Eagle3Head::run(Batch& batch, const float* features, KvCache& cache, floa
   const auto width = int64_t{attention_of(spec_.body).num_heads} * attention_of(spec_.body).head_dim;
   for (int64_t i = 0; i < wanted; ++i) {
     const int64_t row = batch.logits_rows[static_cast<size_t>(i)];
-    const float* const residual = spec_.normed_residual ? work_.normed.data() : features;
+    const float* const residual = spec_.normed_residual ? normed : features;
     std::copy_n(residual + row * hidden, hidden, work_.x.data() + i * hidden);
     std::copy_n(work_.attention.data() + row * width, width, work_.attention.data() + i * width);
   }

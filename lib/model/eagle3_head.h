@@ -60,7 +60,8 @@ class Eagle3Head : public DraftHead {
   const std::vector<int32_t>& feature_layers() const override { return spec_.feature_layers; }
   int32_t hidden_size() const override { return spec_.body.hidden_size; }
   int32_t vocab_size() const override { return model_->spec().vocab_size; }
-  int64_t longest_sequence() const override { return spec_.body.max_position_embeddings; }
+  int64_t longest_sequence() const override;
+  uint64_t held_bytes(int64_t max_rows) const override;
   std::vector<KvLayout> kv_layouts(KvDType dtype, int32_t block_size) const override;
   Status project(const float* hidden, int64_t num_rows, float* features) override;
   Status run(Batch& batch, const float* features, KvCache& cache, float* logits, float* next) override;

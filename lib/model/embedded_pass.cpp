@@ -18,15 +18,11 @@ Result<RowsCache> cache_of_rows(std::vector<KvLayout> layouts, int64_t num_rows)
 
 Status run_embedded(ForwardPass& forward, const ModelSpec& spec, const std::vector<float>& rows, Batch& batch,
                     std::vector<float>& out) {
-  const auto hidden = static_cast<size_t>(spec.hidden_size);
-  const auto num_rows = static_cast<int32_t>(rows.size() / hidden);
+  const int64_t num_rows = static_cast<int64_t>(rows.size()) / spec.hidden_size;
   HEADRACE_ASSIGN_OR_RETURN(RowsCache stored, cache_of_rows(kv_layouts(spec, KvDType::kF32), num_rows));
   const std::vector<int32_t> ids(static_cast<size_t>(num_rows), 0);
   batch.add_sequence(*stored.cache, stored.rows, ids, num_rows, /*first_logits=*/0);
-  for (int32_t row = 0; row < num_rows; ++row) {
-    batch.embedded_rows.push_back(row);
-    batch.embeddings.push_back(rows.data() + static_cast<size_t>(row) * hidden);
-  }
+  batch.embed_rows(rows.data(), spec.hidden_size);
   out.resize(rows.size());
   return forward.run(batch, *stored.cache, nullptr, out.data());
 }

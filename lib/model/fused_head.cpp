@@ -5,7 +5,9 @@
 #include <new>
 #include <utility>
 
+#include "formats/model_folder.h"
 #include "model/blocks.h"
+#include "model/config_reader.h"
 #include "model/families/family.h"
 #include "model/rope_length.h"
 #include "model/weight_names.h"
@@ -38,6 +40,8 @@ const AheadLayout kQwenLayout = {"mtp.layers.",
 std::vector<WeightEntry> list_around(const FusedHeadSpec& spec) {
   const auto hidden = static_cast<uint64_t>(spec.body.hidden_size);
   std::vector<WeightEntry> out = {{"fuse.weight", "", {hidden, 2 * hidden}}};
+  if (spec.fuse_bias) out.push_back({"fuse.bias", "", {hidden}});
+  if (!spec.norms) return out;
   for (const std::string norm : {"token_norm", "feature_norm", "norm"}) {
     out.push_back({norm + ".weight", "", {hidden}});
     if (spec.body.norm_bias) out.push_back({norm + ".bias", "", {hidden}});
@@ -82,15 +86,8 @@ Result<FusedHeadHeader> FusedHeadHeader::read_ahead_layer(const ModelHeader& mod
   out.file = model.file;
   FusedHeadSpec& spec = out.spec;
   spec.body = model.spec;
-  spec.body.vocab_size = 0;
-  spec.body.embedding_norm = false;
-  spec.body.learned_positions = spec.body.token_types = 0;
   spec.body.layers = {*layer};
-  spec.body.final_norm = false;
-  spec.body.head = HeadSpec{};
-  spec.body.head.kind = HeadKind::kNone;
-  spec.body.bos_token_id = -1;
-  spec.body.eos_token_ids.clear();
+  keep_layers_only(spec.body);
   HEADRACE_RETURN_IF_ERROR(validate_spec(spec.body));
   spec.feature_layers = {static_cast<int32_t>(model.spec.layers.size())};
   spec.gives_normed = layout.gives_normed;
@@ -121,6 +118,72 @@ Result<FusedHeadHeader> FusedHeadHeader::read_ahead_layer(const ModelHeader& mod
   return out;
 }
 
+namespace {
+
+constexpr NamePair kEagleLayer[] = {
+    {"q_proj", "self_attn.q_proj"},
+    {"k_proj", "self_attn.k_proj"},
+    {"v_proj", "self_attn.v_proj"},
+    {"o_proj", "self_attn.o_proj"},
+    {"feed_forward_norm", "post_attention_layernorm"},
+    {"gate_proj", "mlp.gate_proj"},
+    {"up_proj", "mlp.up_proj"},
+    {"down_proj", "mlp.down_proj"},
+};
+constexpr NamePair kEagleTop[] = {{"fuse", "fc"}};
+
+// Layers of the Llama kind, with the biases of Qwen2's where qkv_bias says so; the first has no norm in front of its attention.
+Result<FusedHeadSpec> read_eagle_spec(const nlohmann::json& all, const TensorFile& file, const ModelSpec& model) {
+  FusedHeadSpec spec;
+  nlohmann::json json = all;
+  HEADRACE_ASSIGN_OR_RETURN(const bool qwen, ConfigReader(json, "").boolean_or("qkv_bias", false));
+  for (const char* key : {"bias", "qkv_bias"}) json.erase(key);
+  const ConfigReader config(json, "");
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t vocab_size, config.integer("vocab_size", 1, INT32_MAX));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t hidden_size, config.integer("hidden_size", 1, INT32_MAX));
+  if (vocab_size != model.vocab_size) {
+    return invalid_argument("/vocab_size", "{} tokens, the model has {}", vocab_size, model.vocab_size);
+  }
+  if (hidden_size != model.hidden_size) {
+    return invalid_argument("/hidden_size", "{} values of a row, the model's have {}", hidden_size, model.hidden_size);
+  }
+  HEADRACE_ASSIGN_OR_RETURN(spec.body, find_family(qwen ? "qwen2" : "llama")->from_config(config, file));
+  keep_layers_only(spec.body);
+  spec.body.layers.front().attention_norm = false;
+  HEADRACE_RETURN_IF_ERROR(validate_spec(spec.body));
+  spec.norms = false;
+  spec.fuse_bias = file.find("fc.bias") != nullptr;
+  spec.feature_layers = {static_cast<int32_t>(model.layers.size())};
+  HEADRACE_RETURN_IF_ERROR(check_hidden_layers(model, spec.feature_layers));
+  return spec;
+}
+
+}  // namespace
+
+Result<FusedHeadHeader> FusedHeadHeader::read_eagle(const std::string& folder, const ModelSpec& model) {
+  HEADRACE_ASSIGN_OR_RETURN(const ModelFolder files, open_model_folder(folder));
+  if (files.weights == nullptr) return not_found(folder, "holds no safetensors");
+  if (!files.config.is_object()) return not_found(folder, "holds no config.json with an object");
+  FusedHeadHeader out;
+  out.file = files.weights;
+  auto spec = read_eagle_spec(files.config, *out.file, model);
+  if (!spec.ok()) return spec.status().within(folder);
+  out.spec = spec.take();
+  out.weights = list_around(out.spec);
+  std::vector<WeightEntry> layers = list_weights(out.spec.body);
+  out.weights.insert(out.weights.end(), layers.begin(), layers.end());
+  constexpr std::string_view kIgnored[] = {"embed_tokens."};  // the model's own table, in a copy
+  WeightNaming naming;
+  naming.layer_prefix = "layers.";
+  naming.layer = kEagleLayer;
+  naming.top = kEagleTop;
+  naming.ignored_prefixes = kIgnored;
+  auto resolved = resolve_weights(std::move(out.weights), out.spec.body.layers.size(), "EAGLE", naming, *out.file);
+  if (!resolved.ok()) return resolved.status().within(folder);
+  out.weights = resolved.take();
+  return out;
+}
+
 FusedHead::FusedHead(FusedHeadSpec spec, FusedHeadWeights weights, std::shared_ptr<const Model> model,
                      std::shared_ptr<Backend> backend)
     : spec_(std::move(spec)),
@@ -130,7 +193,15 @@ FusedHead::FusedHead(FusedHeadSpec spec, FusedHeadWeights weights, std::shared_p
       ends_(model_->spec(), model_->weights(), *backend_),
       body_(spec_.body, weights_.body, *backend_) {}
 
-int64_t FusedHead::longest_sequence() const { return headrace::longest_sequence(spec_.body); }
+int64_t FusedHead::longest_sequence() const {
+  // Rows are rotated as those of a short sequence are, where the model's rotation follows the length.
+  return std::min(headrace::longest_sequence(spec_.body), longest_of_rope_length(spec_.body, 0));
+}
+
+uint64_t FusedHead::held_bytes(int64_t max_rows) const {
+  const uint64_t buffers = 6 * static_cast<uint64_t>(max_rows * hidden_size()) * sizeof(float);
+  return weights_.bytes + ForwardPass::workspace_bytes(spec_.body, max_rows) + buffers;
+}
 
 std::vector<KvLayout> FusedHead::kv_layouts(KvDType dtype, int32_t block_size) const {
   return headrace::kv_layouts(spec_.body, dtype, block_size);
@@ -154,28 +225,18 @@ Status FusedHead::run(Batch& batch, const float* features, KvCache& cache, float
   HEADRACE_RETURN_IF_ERROR(ends_.run_embedding(batch.token_ids, embeddings_.data()));
   ForwardWorkspace none;
   const StepContext step{spec_.body, *backend_, none, rows};
-  // The first or the second half of each row of joined_.
-  const auto join = [&](const float* x, const NormWeight& norm, int64_t half) {
-    apply_norm(step, x, norm, normed_.data());
-    for (int64_t row = 0; row < rows; ++row) {
-      std::copy_n(normed_.data() + row * hidden, hidden, joined_.data() + (2 * row + half) * hidden);
-    }
-  };
-  join(embeddings_.data(), weights_.token_norm, 0);
-  join(features, weights_.feature_norm, 1);
+  join_normed(step, weights_.token_norm, embeddings_.data(), 0, normed_.data(), joined_.data());
+  join_normed(step, weights_.feature_norm, features, 1, normed_.data(), joined_.data());
   const LinearOutput outputs[] = {weights_.fuse.to(fused_.data())};
   linear(step, joined_.data(), 2 * hidden, outputs);
 
-  batch.embedded_rows.resize(static_cast<size_t>(rows));
-  batch.embeddings.resize(static_cast<size_t>(rows));
-  for (int64_t row = 0; row < rows; ++row) {
-    batch.embedded_rows[static_cast<size_t>(row)] = static_cast<int32_t>(row);
-    batch.embeddings[static_cast<size_t>(row)] = fused_.data() + row * hidden;
-  }
+  batch.embed_rows(fused_.data(), hidden);
   HEADRACE_RETURN_IF_ERROR(body_.run(batch, cache, nullptr, hidden_.data()));
   if (wanted == 0) return {};
   if (next != nullptr && !spec_.gives_normed) std::copy_n(hidden_.data(), wanted * hidden, next);
-  apply_norm({spec_.body, *backend_, none, wanted}, hidden_.data(), weights_.norm, hidden_.data());
+  if (!weights_.norm.empty()) {
+    apply_norm({spec_.body, *backend_, none, wanted}, hidden_.data(), weights_.norm, hidden_.data());
+  }
   if (next != nullptr && spec_.gives_normed) std::copy_n(hidden_.data(), wanted * hidden, next);
   return logits == nullptr ? Status() : ends_.run_head(hidden_.data(), wanted, logits);
 }

@@ -104,6 +104,7 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
   const auto fill = [&]() -> Status {
     model->spec_ = header.spec;
     model->format_ = header.format;
+    if (header.by_path) model->path_ = header.name;
     model->num_parameters_ = header.num_parameters();
     model->why_no_pooling_ = header.folder.embedding.problem;
     std::vector<int32_t>& end_ids = model->end_of_generation_ids_;

@@ -137,6 +137,8 @@ class Model {
   const std::string& description() const { return description_; }
   int64_t num_parameters() const { return num_parameters_; }
   const std::string& format() const { return format_; }
+  // That it was read from; empty: the host opened its files.
+  const std::string& path() const { return path_; }
   // general.architecture of a GGUF file; empty for other forms.
   const std::string& gguf_architecture() const { return gguf_architecture_; }
   const std::vector<MatrixSource>& layer_matrices() const { return layer_matrices_; }
@@ -171,7 +173,7 @@ class Model {
   Hash128 identity_;
   std::string description_;
   int64_t num_parameters_ = 0;
-  std::string format_, gguf_architecture_;
+  std::string format_, path_, gguf_architecture_;
   std::vector<MatrixSource> layer_matrices_;
   std::vector<std::string> adapter_folders_;
 };

@@ -8,6 +8,7 @@
 #include "model/eagle3_head.h"
 #include "model/encoder_weights.h"
 #include "model/fused_head.h"
+#include "model/medusa_heads.h"
 #include "model/mixer_weights.h"
 #include "model/packed_cache.h"
 #include "model/position_buckets.h"
@@ -615,6 +616,26 @@ Result<Eagle3Weights> Eagle3Weights::load(const Eagle3Header& header, const Pack
     HEADRACE_RETURN_IF_ERROR(loader.linear("lm_head", out.head));
   } catch (const std::bad_alloc&) {
     return out_of_memory("", "not enough memory for the draft head's weights");
+  }
+  return out;
+}
+
+Result<MedusaWeights> MedusaWeights::load(const MedusaHeader& header, const PackOptions& options, Backend& backend) {
+  MedusaWeights out;
+  try {
+    const LoadProgress silent;
+    Loader loader(header.weights, *header.file, options, silent, backend, nullptr, out.bytes);
+    out.heads.resize(static_cast<size_t>(header.spec.num_heads));
+    for (size_t i = 0; i < out.heads.size(); ++i) {
+      Head& head = out.heads[i];
+      head.blocks.resize(static_cast<size_t>(header.spec.num_blocks));
+      for (size_t j = 0; j < head.blocks.size(); ++j) {
+        HEADRACE_RETURN_IF_ERROR(loader.linear(fmt::format("head{}.block{}", i, j), head.blocks[j]));
+      }
+      HEADRACE_RETURN_IF_ERROR(loader.linear(fmt::format("head{}.output", i), head.output));
+    }
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("", "not enough memory for the draft heads' weights");
   }
   return out;
 }

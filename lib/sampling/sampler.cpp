@@ -9,6 +9,7 @@
 #include "sampling/portable_exp.h"
 #include "sampling/selection.h"
 #include "sampling/token_mask.h"
+#include "sampling/weighted_draw.h"
 
 namespace headrace {
 namespace {
@@ -240,19 +241,7 @@ class Candidates {
 
   TokenWeights take() { return {std::move(ids_), std::move(weights_)}; }
 
-  // The first id whose cumulative weight exceeds uniform * sum.
-  int32_t draw(double uniform) const {
-    const double target = uniform * sum_of(weights_);
-    double sum = 0;
-    int32_t last = ids_[0];  // for a target that rounding put at the sum itself
-    for (size_t i = 0; i < ids_.size(); ++i) {
-      if (weights_[i] == 0.0) continue;
-      sum += weights_[i];
-      last = ids_[i];
-      if (sum > target) break;
-    }
-    return last;
-  }
+  int32_t draw(double uniform) const { return draw_by_weight(ids_, weights_, uniform); }
 
  private:
   void add(size_t id, float logit, double weight) {

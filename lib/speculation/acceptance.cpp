@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "sampling/weighted_draw.h"
+
 namespace headrace::speculation {
 namespace {
 
@@ -32,19 +34,7 @@ class Remainder {
     scale(sum);
   }
 
-  // The first id whose cumulative probability exceeds uniform * sum.
-  int32_t draw(double uniform) const {
-    const double target = uniform * std::accumulate(left_.begin(), left_.end(), 0.0);
-    double sum = 0.0;
-    int32_t last = ids_.front();
-    for (size_t i = 0; i < ids_.size(); ++i) {
-      if (left_[i] == 0.0) continue;
-      sum += left_[i];
-      last = ids_[i];
-      if (sum > target) break;
-    }
-    return last;
-  }
+  int32_t draw(double uniform) const { return draw_by_weight(ids_, left_, uniform); }
 
  private:
   size_t place(int32_t token) const {

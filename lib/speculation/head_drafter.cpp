@@ -1,7 +1,8 @@
 #include "speculation/head_drafter.h"
 
 #include <algorithm>
-#include <cstring>
+#include <mutex>
+#include <string>
 #include <utility>
 
 namespace headrace::speculation {
@@ -15,26 +16,31 @@ struct HeadDrafter::Line {
 };
 
 HeadDrafter::HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, std::shared_ptr<Backend> backend,
-                         TakeTurn take_turn, const HeadDrafterOptions& options, std::shared_ptr<KvCache> cache)
+                         const HeadDrafterOptions& options, std::shared_ptr<KvCache> cache, MemoryShare memory)
     : name_(std::move(name)),
       head_(std::move(head)),
       backend_(std::move(backend)),
-      take_turn_(std::move(take_turn)),
       options_(options),
+      memory_(std::move(memory)),
+      turn_(options_.turns ? options_.turns : std::make_shared<TurnQueue>(), options_.priority),
       cache_(std::move(cache)) {}
 
 Result<std::unique_ptr<HeadDrafter>> HeadDrafter::create(std::string name, std::unique_ptr<DraftHead> head,
-                                                         std::shared_ptr<Backend> backend, TakeTurn take_turn,
+                                                         std::shared_ptr<Backend> backend,
                                                          const HeadDrafterOptions& options) {
   KvCacheConfig config;
   config.layers = head->kv_layouts(options.kv_dtype, options.block_size);
   config.num_blocks = (std::max<int64_t>(options.max_tokens, 2) + options.block_size - 1) / options.block_size;
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<KvCache> cache, KvCache::create(std::move(config)));
-  return std::unique_ptr<HeadDrafter>(new HeadDrafter(std::move(name), std::move(head), std::move(backend),
-                                                      std::move(take_turn), options, std::move(cache)));
+  MemoryShare memory(options.memory, "drafter");
+  HEADRACE_RETURN_IF_ERROR(memory.resize(head->held_bytes(options.max_rows) + cache->stats().pool_bytes));
+  return std::unique_ptr<HeadDrafter>(new HeadDrafter(std::move(name), std::move(head), std::move(backend), options,
+                                                      std::move(cache), std::move(memory)));
 }
 
+// Whether the head can follow a sequence.
 bool HeadDrafter::is_readable(std::span<const int32_t> tokens) const {
+  if (static_cast<int64_t>(tokens.size()) > head_->longest_sequence()) return false;
   return std::ranges::all_of(tokens, [&](int32_t id) { return id >= 0 && id < head_->vocab_size(); });
 }
 
@@ -68,8 +74,9 @@ Status HeadDrafter::follow(Sequence& sequence, const ObservedRows& rows) {
   const size_t at = sequence.pending.size();
   sequence.pending.resize(at + static_cast<size_t>(rows.count * width));
   const int64_t end = rows.first + rows.count;
-  sequence.tokens.assign(tokens.begin() + sequence.first + 1, tokens.begin() + end + 1);
-  const auto turn = take_turn_();
+  sequence.tokens.assign(tokens.begin() + sequence.first + 1,
+                         tokens.begin() + std::min(end + 1, static_cast<int64_t>(tokens.size())));
+  const std::lock_guard lock(turn_);
   return head_->project(rows.hidden, rows.count, sequence.pending.data() + at);
 }
 
@@ -111,7 +118,7 @@ Status HeadDrafter::absorb(Sequence& sequence) {
     batch_.clear();
     add_rows(sequence, begin, end, false);
     {
-      const auto turn = take_turn_();
+      const std::lock_guard lock(turn_);
       HEADRACE_RETURN_IF_ERROR(head_->run(batch_, sequence.pending.data(), *cache_, nullptr, nullptr));
     }
     HEADRACE_RETURN_IF_ERROR(cache_->commit(sequence.kv, sequence.tokens, end));
@@ -125,7 +132,7 @@ Status HeadDrafter::observe(std::span<const ObservedRows> rows) {
   for (const ObservedRows& observed : rows) {
     if (observed.hidden == nullptr || observed.count == 0) continue;
     const auto size = static_cast<int64_t>(observed.context.tokens.size());
-    if (observed.first + observed.count >= size || !is_readable(observed.context.tokens)) {
+    if (observed.first + observed.count > size || !is_readable(observed.context.tokens)) {
       sequences_.erase(observed.context.id);
       continue;
     }
@@ -152,7 +159,7 @@ Status HeadDrafter::run(const std::vector<Line*>& lines) {
   logits_.resize(lines.size() * vocab_size);
   next_.resize(lines.size() * static_cast<size_t>(head_->hidden_size()));
   stats_.resize(lines.size());
-  const auto turn = take_turn_();
+  const std::lock_guard lock(turn_);
   HEADRACE_RETURN_IF_ERROR(head_->run(batch_, features_.data(), *cache_, logits_.data(), next_.data()));
   backend_->logit_stats(
       {logits_.data(), static_cast<int64_t>(lines.size()), static_cast<int64_t>(vocab_size), stats_.data()});
@@ -171,9 +178,10 @@ Status HeadDrafter::draft(std::span<const DraftRequest> requests, std::span<Draf
     Sequence& sequence = found->second;
     const auto size = static_cast<int64_t>(requests[i].context.tokens.size());
     // All rows that the model has computed, and nothing else: the last token's row is the only one to come.
+    if (!is_readable(requests[i].context.tokens)) continue;
     if (sequence.pending.empty() || sequence.first + sequence.num_rows(width) != size - 1) continue;
     sequence.round = round_;
-    sequence.tokens.resize(static_cast<size_t>(sequence.num_rows(width)));  // guesses of before, which did not stand
+    sequence.tokens.assign(requests[i].context.tokens.begin() + sequence.first + 1, requests[i].context.tokens.end());
     if (!reserve(sequence, static_cast<int64_t>(sequence.tokens.size()))) continue;
     lines.push_back({GuessChain(requests[i], trees[i], head_->vocab_size(), options_.least_survival), sequence,
                      sequence.kv.num_tokens(), sequence.pending.data()});

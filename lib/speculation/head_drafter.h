@@ -1,14 +1,14 @@
 // A head over the model's own hidden states guesses (model/draft_head.h): layers of multi-token prediction, EAGLE.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "base/status.h"
+#include "base/turn_queue.h"
 #include "kv/kv_cache.h"
 #include "model/draft_head.h"
 #include "ops/backend.h"
@@ -23,18 +23,20 @@ struct HeadDrafterOptions {
   KvDType kv_dtype = KvDType::kF16;
   int32_t block_size = 16;
   float least_survival = 0.1f;  // as GuessChain
+  // Whose turns the model's backend is shared by; null: the drafter has it alone.
+  std::shared_ptr<TurnQueue> turns = nullptr;
+  int32_t priority = 0;
+  // Of the head's weights, the cache and the workspace; null: none.
+  std::shared_ptr<MemoryBudget> memory = nullptr;
 };
 
 // Rows of a prefix that the model found in its cache have no hidden states: where the drafter's own index does not have them
 // either, it begins behind them, and guesses with what it sees.
 class HeadDrafter : public Drafter {
  public:
-  // Held while the model's backend is used, which others use too.
-  using TakeTurn = std::function<std::unique_lock<std::mutex>()>;
-
-  // backend: the model's, on which the head is.
+  // backend: the model's, on which the head is. kResourceExhausted where options.memory has too little left.
   static Result<std::unique_ptr<HeadDrafter>> create(std::string name, std::unique_ptr<DraftHead> head,
-                                                     std::shared_ptr<Backend> backend, TakeTurn take_turn,
+                                                     std::shared_ptr<Backend> backend,
                                                      const HeadDrafterOptions& options);
 
   std::string_view name() const override { return name_; }
@@ -47,7 +49,7 @@ class HeadDrafter : public Drafter {
   // Row j of the drafter has the features of the model's row first + j, and the token behind that one.
   struct Sequence {
     KvSequence kv;                // of rows with the model's own features
-    std::vector<int32_t> tokens;  // of all rows
+    std::vector<int32_t> tokens;  // of all rows, but for a last one whose token is not drawn yet
     std::vector<float> pending;   // features [rows, hidden_size] of those behind the rows in kv
     int64_t first = 0;
     uint64_t round = 0;
@@ -58,8 +60,8 @@ class HeadDrafter : public Drafter {
   };
   struct Line;
 
-  HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, std::shared_ptr<Backend> backend, TakeTurn take_turn,
-              const HeadDrafterOptions& options, std::shared_ptr<KvCache> cache);
+  HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, std::shared_ptr<Backend> backend,
+              const HeadDrafterOptions& options, std::shared_ptr<KvCache> cache, MemoryShare memory);
   bool is_readable(std::span<const int32_t> tokens) const;
   Status follow(Sequence& sequence, const ObservedRows& rows);
   void add_rows(Sequence& sequence, int64_t begin, int64_t end, bool logits);
@@ -70,8 +72,9 @@ class HeadDrafter : public Drafter {
   const std::string name_;
   const std::unique_ptr<DraftHead> head_;
   const std::shared_ptr<Backend> backend_;
-  const TakeTurn take_turn_;
   const HeadDrafterOptions options_;
+  const MemoryShare memory_;
+  Turn turn_;
   const std::shared_ptr<KvCache> cache_;
   std::map<SequenceId, Sequence> sequences_;
   uint64_t round_ = 0;

@@ -302,10 +302,22 @@ void Speculator::learn(SequenceRecord& record, const DraftTree& guesses, int32_t
   }
 }
 
-void Speculator::observe(const SequenceRecord& record, const ObservedRows& rows) {
+std::vector<size_t> Speculator::readers(const SequenceRecord& record) const {
+  std::vector<size_t> out;
   for (size_t d = 0; d < drafters_.size(); ++d) {
+    if ((record.drafters >> d & 1u) != 0 && !drafters_[d]->hidden_layers().empty()) out.push_back(d);
+  }
+  return out;
+}
+
+void Speculator::observe(const SequenceRecord& record, const ObservedRows& rows, std::span<const float* const> hidden) {
+  size_t reader = 0;
+  for (size_t d = 0; d < drafters_.size(); ++d) {
+    if ((record.drafters >> d & 1u) == 0) continue;
+    ObservedRows seen = rows;
+    if (!drafters_[d]->hidden_layers().empty() && reader < hidden.size()) seen.hidden = hidden[reader++];
     // What a drafter failed to see it guesses without: its guesses may be worse, never the text.
-    if ((record.drafters >> d & 1u) != 0) (void)drafters_[d]->observe({&rows, 1});
+    (void)drafters_[d]->observe({&seen, 1});
   }
 }
 

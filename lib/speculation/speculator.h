@@ -80,8 +80,11 @@ class Speculator {
   // The step drew these tokens for a sequence that had the guesses: all but the last stood among the verified ones.
   void learn(SequenceRecord& record, const DraftTree& guesses, int32_t num_verified, std::span<const int32_t> drawn,
              const StepCost& cost);
-  // Rows of a sequence stand.
-  void observe(const SequenceRecord& record, const ObservedRows& rows);
+  // Those of the request's drafters that see hidden states, ascending, and of which layers.
+  std::vector<size_t> readers(const SequenceRecord& record) const;
+  std::span<const int32_t> hidden_layers(size_t drafter) const { return drafters_[drafter]->hidden_layers(); }
+  // Rows of a sequence stand. hidden: what each of its readers is to be given of them, in their order.
+  void observe(const SequenceRecord& record, const ObservedRows& rows, std::span<const float* const> hidden);
   // Never fails: where memory is short, what was learned is lost.
   void end(const DraftContext& context, const SequenceRecord& record) noexcept;
   // Of all sequences so far.

@@ -135,4 +135,14 @@ class GuessingDrafter : public Drafter {
   std::map<SequenceId, int64_t> seen_;
 };
 
+// One of each, in the order of kAllGuessing: "g0" to "g7".
+inline std::vector<std::shared_ptr<GuessingDrafter>> guessing_drafters(int32_t vocab_size,
+                                                                       const GuessingDrafter::Oracle& oracle) {
+  std::vector<std::shared_ptr<GuessingDrafter>> out;
+  for (const Guessing guessing : kAllGuessing) {
+    out.push_back(std::make_shared<GuessingDrafter>("g" + std::to_string(out.size()), guessing, vocab_size, oracle));
+  }
+  return out;
+}
+
 }  // namespace headrace::speculation

@@ -105,3 +105,25 @@ TEST_CASE("a drafter that cannot serve is refused with the scheduler") {
   CHECK(other.code() == StatusCode::kInvalidArgument);
   CHECK(other.place().find("scheduler.drafter") != std::string::npos);
 }
+
+TEST_CASE("heads are refused where there are none, and where they are of another model") {
+  const std::string heads = std::string(HEADRACE_SOURCE_DIR) + "/tests/data/draft_heads/";
+  const auto refused = [&](const std::string& model, const std::string& name) {
+    ModelSource source;
+    source.path = model;
+    const auto loaded = load_source(std::move(source), options_with("off"));
+    const Status status = Scheduler::create(loaded, nullptr, options_with(name)).status();
+    CHECK(status.place().find("scheduler.drafter") == 0);
+    return status.code();
+  };
+  const std::string llama = kShipped + "llama", ahead = heads + "glm4_moe";
+  CHECK(refused(llama, "mtp") == StatusCode::kNotFound);
+  CHECK(refused(llama, "mtp:" + ahead) == StatusCode::kInvalidArgument);
+  CHECK(refused(llama, "mtp:" + heads + "nowhere") == StatusCode::kNotFound);
+  CHECK(refused(llama, "eagle3:" + heads + "eagle3") == StatusCode::kInvalidArgument);
+  CHECK(refused(ahead, "eagle3:" + ahead) == StatusCode::kUnsupported);
+  CHECK(refused(llama, "eagle:" + heads + "eagle") == StatusCode::kInvalidArgument);
+  CHECK(refused(llama, "medusa:" + heads + "medusa") == StatusCode::kInvalidArgument);
+  CHECK(refused(llama, "eagle3:") == StatusCode::kInvalidArgument);
+  CHECK(refused(llama, "mtp2") == StatusCode::kInvalidArgument);
+}

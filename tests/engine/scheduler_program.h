@@ -99,12 +99,8 @@ class SchedulerProgram {
       endless_logits(context, row);
       return static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
     };
-    std::vector<std::shared_ptr<speculation::Drafter>> drafters;
-    for (const speculation::Guessing guessing : speculation::kAllGuessing) {
-      drafters.push_back(std::make_shared<speculation::GuessingDrafter>("g" + std::to_string(drafters.size()), guessing,
-                                                                        kVocabSize, oracle));
-    }
-    return drafters;
+    const auto drafters = speculation::guessing_drafters(kVocabSize, oracle);
+    return {drafters.begin(), drafters.end()};
   }
 
   void move() {

@@ -1,5 +1,8 @@
 // Speculation on tiny models of every kind of layer: tokens and log probabilities are those of plain decoding, to the bit.
+#include <stdlib.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,12 +12,11 @@
 
 #include "engine/guessing_drafter.h"
 #include "engine/real_requests.h"
+#include "peft_files.h"
 
 using namespace headrace;
 using namespace headrace::engine;
 using namespace headrace::engine::real;
-using speculation::Guessing;
-using speculation::GuessingDrafter;
 
 namespace {
 
@@ -51,6 +53,7 @@ std::vector<RequestParams> requests_of(int32_t vocab_size) {
       params.sampling.seed = i;
       params.has_seed = true;
     }
+    if (i == 4) params.stop_tokens = seeded_tokens(8, 40, 8, static_cast<uint64_t>(std::min(vocab_size, 300) - 8));
     if (i == 5) params.sampling.top_p = 0.8f, params.sampling.top_k = 12;
     if (i == 6) params.n = 2;
     out.push_back(std::move(params));
@@ -75,12 +78,8 @@ struct World {
       }
       return -1;
     };
-    std::vector<std::shared_ptr<speculation::Drafter>> drafters;
-    for (size_t i = 0; i < std::size(speculation::kAllGuessing); ++i) {
-      drafters.push_back(std::make_shared<GuessingDrafter>("g" + std::to_string(i), speculation::kAllGuessing[i],
-                                                           model->executor->vocab_size(), oracle));
-    }
-    auto made = Scheduler::create(model, nullptr, options, drafters);
+    const auto drafters = speculation::guessing_drafters(model->executor->vocab_size(), oracle);
+    auto made = Scheduler::create(model, nullptr, options, {drafters.begin(), drafters.end()});
     INFO(made.status().to_string());
     REQUIRE(made.ok());
     const auto scheduler = made.take();
@@ -94,13 +93,14 @@ struct World {
       said.logprobs.insert(said.logprobs.end(), event.logprobs.begin(), event.logprobs.end());
       add_logprobs(said.top_logprobs, event);
     });
+    drafted = scheduler->report().speculation.drafted();
     accepted = scheduler->report().speculation.accepted();
     preemptions = scheduler->report().metrics.preemptions;
     const KvCacheStats pool = scheduler->kv_cache()->stats();
     CHECK(pool.free_blocks == pool.num_blocks);
     return out;
   }
-  mutable uint64_t accepted = 0, preemptions = 0;
+  mutable uint64_t drafted = 0, accepted = 0, preemptions = 0;
 };
 
 void check_model(const std::string& name) {
@@ -129,8 +129,60 @@ void check_model(const std::string& name) {
   CHECK(world.preemptions > 0);
 }
 
+const std::string kHeads = std::string(HEADRACE_SOURCE_DIR) + "/tests/data/draft_heads/";
+
+// A head over the model's own hidden states guesses.
+void check_head(const std::string& name, const std::string& drafter) {
+  INFO(drafter);
+  World world;
+  ModelSource source;
+  source.path = kHeads + name;
+  world.model = load_source(std::move(source), world.options);
+  world.options.drafter = drafter;
+  world.options.draft_always = true;
+  world.options.max_draft_tokens = 5;
+  world.options.kv_snapshot_interval = 16;
+  world.requests = requests_of(world.model->executor->vocab_size());
+  if (name == "eagle3_target") {
+    std::string folder = (std::filesystem::temp_directory_path() / "headrace_speculation_XXXXXX").string();
+    REQUIRE(mkdtemp(folder.data()) != nullptr);
+    peft_files::AdapterFiles(kHeads + name, 7).write(folder);
+    auto adapter = world.model->executor->load_adapter(folder);
+    std::filesystem::remove_all(folder);
+    INFO(adapter.status().to_string());
+    REQUIRE(adapter.ok());
+    for (const size_t i : {1, 6}) world.requests[i].adapter = *adapter;
+  }
+  world.requests[3].zero_retention = true;
+  for (const size_t i : {0, 2}) world.requests.push_back(world.requests[i]);  // whose prefix may be cached
+  const Answers expected = world.run("off", {});
+  REQUIRE(expected.size() == 12);
+  CHECK(world.run(drafter, {}) == expected);
+  CHECK(world.drafted > 100);
+  CHECK(world.accepted > 0);
+  world.options.max_num_seqs = 2;
+  CHECK(world.run(drafter + ",suffix", {}) == expected);
+  world.options.max_num_seqs = 6;
+  world.options.kv_max_tokens = 96;
+  world.options.max_num_batched_tokens = 9;
+  world.options.schedule_mode = ScheduleMode::kThroughput;
+  CHECK(world.run(drafter, {}) == expected);
+  CHECK(world.preemptions > 0);
+}
+
 }  // namespace
 
+TEST_CASE("layers that predict further ahead: the text is that of plain decoding") {
+  check_head("deepseek_v3", "mtp");
+  check_head("glm4_moe", "mtp:" + kHeads + "glm4_moe");
+  check_head("qwen3_next", "mtp");
+}
+TEST_CASE("EAGLE and Medusa heads: the text is that of plain decoding") {
+  check_head("eagle3_target", "eagle:" + kHeads + "eagle");
+  check_head("eagle3_target", "medusa:" + kHeads + "medusa");
+  check_head("eagle3_target", "eagle3:" + kHeads + "eagle3");
+  check_head("eagle3_target", "eagle3:" + kHeads + "eagle3_speculators");
+}
 TEST_CASE("full attention: the text is that of plain decoding") { check_model("qwen3"); }
 TEST_CASE("sliding windows: the text is that of plain decoding") {
   check_model("qwen2_sliding");

@@ -39,12 +39,8 @@ struct Speculating {
   std::vector<std::shared_ptr<GuessingDrafter>> drafters;
 
   explicit Speculating(const Logits& logits = repeating_logits, bool with_text = false)
-      : toy(logits, 1 << 20, with_text) {
+      : toy(logits, 1 << 20, with_text), drafters(speculation::guessing_drafters(kVocabSize, oracle_of(logits))) {
     toy.options.draft_always = true;
-    for (size_t i = 0; i < std::size(speculation::kAllGuessing); ++i) {
-      drafters.push_back(std::make_shared<GuessingDrafter>("g" + std::to_string(i), speculation::kAllGuessing[i],
-                                                           kVocabSize, oracle_of(logits)));
-    }
   }
   std::shared_ptr<Scheduler> scheduler(std::shared_ptr<KvCache> cache = nullptr) const {
     auto made = Scheduler::create(toy.model, std::move(cache), toy.options, {drafters.begin(), drafters.end()});

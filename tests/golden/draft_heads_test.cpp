@@ -2,6 +2,7 @@
 #include "golden/golden_run.h"
 #include "model/eagle3_head.h"
 #include "model/fused_head.h"
+#include "model/medusa_heads.h"
 
 using namespace headrace;
 using namespace headrace::golden;
@@ -11,14 +12,14 @@ namespace {
 const std::string kFolder = std::string(HEADRACE_SOURCE_DIR) + "/tests/data/draft_heads/";
 struct Expected {
   std::vector<int32_t> ids, draft_ids;
-  std::vector<float> features, logits, next, margin, noise;
+  std::vector<float> features, logits, next, margin, noise;  // next: not of Medusa heads
 
   explicit Expected(const std::string& name) {
     auto file = SafetensorsFile::open_path(kFolder + name + "/draft.safetensors");
     REQUIRE(file.ok());
     const auto read = [&](const char* tensor, auto& out) {
       const TensorEntry* entry = (*file)->find(tensor);
-      REQUIRE(entry != nullptr);
+      if (entry == nullptr) return;
       out.resize(entry->bytes / 4);
       REQUIRE((*file)->read(*entry, 0, std::as_writable_bytes(std::span(out))).ok());
     };
@@ -51,6 +52,25 @@ LoadedHead load_head(const std::string& name, const std::shared_ptr<Backend>& ba
   out.model = load_model(std::move(header), *backend);
   out.head = std::make_unique<FusedHead>(head->spec, weights.take(), out.model, backend);
   return out;
+}
+
+// Of the model in eagle3_target.
+template <class Head, class Weights, class Header>
+LoadedHead load_eagle(const Result<Header>& header, std::shared_ptr<const Model> model,
+                      const std::shared_ptr<Backend>& backend) {
+  INFO(header.status().to_string());
+  REQUIRE(header.ok());
+  auto weights = Weights::load(*header, {}, *backend);
+  INFO(weights.status().to_string());
+  REQUIRE(weights.ok());
+  LoadedHead out;
+  out.model = std::move(model);
+  out.head = std::make_unique<Head>(header->spec, weights.take(), out.model, backend);
+  return out;
+}
+
+std::shared_ptr<const Model> load_target(Backend& backend) {
+  return load_model(read_header(source_at(kFolder + "eagle3_target")), backend);
 }
 
 struct HeadResult {
@@ -175,16 +195,53 @@ TEST_CASE("EAGLE-3 heads of both layouts give the logits of their published form
     for (auto& owned : all_backends()) {
       const std::shared_ptr<Backend> backend = std::move(owned);
       INFO(name << " " << backend->name());
-      LoadedHead loaded;
-      loaded.model = load_model(read_header(source_at(kFolder + "eagle3_target")), *backend);
-      const auto header = Eagle3Header::read(kFolder + name, loaded.model->spec());
+      const auto model = load_target(*backend);
+      const auto header = Eagle3Header::read(kFolder + name, model->spec());
+      check_head(load_eagle<Eagle3Head, Eagle3Weights>(header, model, backend), *backend, expected);
+    }
+  }
+}
+
+TEST_CASE("EAGLE heads give the logits of their published form") {
+  const Expected expected("eagle");
+  for (auto& owned : all_backends()) {
+    const std::shared_ptr<Backend> backend = std::move(owned);
+    INFO(backend->name());
+    const auto model = load_target(*backend);
+    const auto header = FusedHeadHeader::read_eagle(kFolder + "eagle", model->spec());
+    check_head(load_eagle<FusedHead, FusedHeadWeights>(header, model, backend), *backend, expected);
+  }
+}
+
+TEST_CASE("Medusa heads of both layouts give the logits of their published form") {
+  for (const std::string name : {"medusa", "medusa_vllm"}) {
+    const Expected expected(name);
+    for (auto& owned : all_backends()) {
+      const std::shared_ptr<Backend> backend = std::move(owned);
+      INFO(name << " " << backend->name());
+      const auto model = load_target(*backend);
+      const auto header = MedusaHeader::read(kFolder + name, model->spec());
       INFO(header.status().to_string());
       REQUIRE(header.ok());
-      auto weights = Eagle3Weights::load(*header, {}, *backend);
+      auto weights = MedusaWeights::load(*header, {}, *backend);
       INFO(weights.status().to_string());
       REQUIRE(weights.ok());
-      loaded.head = std::make_unique<Eagle3Head>(header->spec, weights.take(), loaded.model, backend);
-      check_head(loaded, *backend, expected);
+      MedusaHeads heads(header->spec, weights.take(), model, backend);
+      REQUIRE(heads.spec().num_heads == static_cast<int32_t>(expected.draft_ids.size()));
+      const auto rows = static_cast<int64_t>(expected.ids.size()) - 1;
+      const auto vocab_size = static_cast<size_t>(heads.spec().vocab_size);
+      std::vector<float> all;
+      for (int32_t head = 0; head < heads.spec().num_heads; ++head) {
+        std::vector<float> logits(static_cast<size_t>(rows) * vocab_size), last(vocab_size);
+        REQUIRE(heads.run(head, expected.features.data(), rows, logits.data()).ok());
+        append(all, logits);
+        // A row alone gets the bits that it gets among others.
+        const float* const row = expected.features.data() + (rows - 1) * heads.spec().hidden_size;
+        REQUIRE(heads.run(head, row, 1, last.data()).ok());
+        CHECK(std::equal(last.begin(), last.end(), logits.end() - static_cast<ptrdiff_t>(vocab_size)));
+        CHECK(argmax(last.data(), heads.spec().vocab_size) == expected.draft_ids[static_cast<size_t>(head)]);
+      }
+      CHECK(max_difference(all, expected.logits) <= expected.tolerance());
     }
   }
 }
@@ -194,6 +251,13 @@ TEST_CASE("a head of another model is refused by name") {
   const auto head = Eagle3Header::read(kFolder + "eagle3", other.spec);
   CHECK(head.status().code() == StatusCode::kInvalidArgument);
   CHECK(head.status().place().find("/vocab_size") != std::string::npos);
+  const auto eagle = FusedHeadHeader::read_eagle(kFolder + "eagle", other.spec);
+  CHECK(eagle.status().code() == StatusCode::kInvalidArgument);
+  CHECK(eagle.status().place().find("/vocab_size") != std::string::npos);
+  const auto medusa = MedusaHeader::read(kFolder + "medusa", other.spec);
+  CHECK(medusa.status().code() == StatusCode::kInvalidArgument);
+  CHECK(medusa.status().place().find("0.2.weight") != std::string::npos);
+  CHECK(MedusaHeader::read(kFolder + "eagle3", other.spec).status().code() == StatusCode::kNotFound);
 }
 
 TEST_CASE("a model without layers ahead says so") {

@@ -23,11 +23,25 @@ EAGLE-3 (arXiv 2503.01840) projects three hidden states of a row, those that ent
     guess at token t + 2: output matrix (final norm(x)), its row i standing for token i + d2t[i]
 
 Behind its own guess x takes the projection's place. eagle3 has the names of SafeAILab's files; eagle3_speculators those of speculators,
-with an embedding of its own, and norm_h(x) in place of x in the first sum. Both are of the model in eagle3_target.
+with an embedding of its own, and norm_h(x) in place of x in the first sum. Both are of the model in eagle3_target, and so are:
+
+EAGLE-1 (arXiv 2401.15077; EAGLE-2 builds other trees with the same heads), with the names of SafeAILab's files. h[t] is the model's last
+hidden state, behind its final norm:
+
+    x = fc([embedding(token[t + 1]), h[t]]) + b
+    x = decoder layer of the Llama kind (x), without a norm in front of its attention
+    guess at token t + 2: the model's output matrix (x), which is no norm behind; then x takes the place of h
+
+Medusa (arXiv 2401.10774). Head i, from h[t] alone, guesses token t + 2 + i:
+
+    x = h[t];  x = x + silu(W x + b) for each block;  its own output matrix (x)
+
+medusa has the names of FasterDecoding's files (in safetensors, with two blocks), medusa_vllm those of vLLM's, without b.
 
 Each folder has config.json and model.safetensors, and draft.safetensors:
     input_ids [T], features [T - 1, hidden_size] (h, or the projection), logits [T - 1, vocab_size], next [T - 1, hidden_size] (what follows h),
     draft_ids [4] and draft_margin [4]: greedy guesses behind the last row, each from the one before it, and top1 - top2
+        of Medusa logits [heads, T - 1, vocab_size], no `next`, and one guess and margin of each head, of the last row
     noise [1]: the largest difference of these values when all is computed in float64
 """
 import json
@@ -63,18 +77,17 @@ def rms_norm(x, weight, eps):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
 
 
-class Head:
+class AheadLayer:
     def __init__(self, family, config):
         self.config, self.qwen = config, family == "qwen3_next"
         longer = type(config)(**{**config.to_dict(), "num_hidden_layers": config.num_hidden_layers + 1,
                                  **({"layer_types": config.layer_types + ["full_attention"]} if self.qwen else {})})
-        longer._attn_implementation = "eager"
         torch.manual_seed(SEED)
-        model_class = transformers.AutoModelForCausalLM.from_config(longer, attn_implementation="eager", experts_implementation="eager").eval()
-        randomize(model_class, SEED)
-        self.ends = model_class
-        self.layer = model_class.model.layers[-1]
-        self.rotary = model_class.model.rotary_emb
+        self.ends = transformers.AutoModelForCausalLM.from_config(
+            longer, attn_implementation="eager", experts_implementation="eager").eval()
+        randomize(self.ends, SEED)
+        self.layer = self.ends.model.layers[-1]
+        self.rotary = self.ends.model.rotary_emb
         noise = torch.Generator().manual_seed(SEED + 1)
         size = config.hidden_size
         self.fuse = torch.randn(size, 2 * size, generator=noise) / (2 * size) ** 0.5
@@ -136,6 +149,26 @@ def split_experts(tensors):
     return out
 
 
+def llama_attention(inputs, weight_of, rotary):
+    """Of inputs [N, width], with heads of 8 values of which one of keys serves all of queries."""
+    count = len(inputs)
+
+    def heads(name):
+        return (inputs @ weight_of(f"self_attn.{name}_proj").T).view(1, count, -1, 8).transpose(1, 2)
+
+    q, k, v = heads("q"), heads("k"), heads("v")
+    cos, sin = rotary(inputs, torch.arange(count)[None])
+    q, k = transformers.models.llama.modeling_llama.apply_rotary_pos_emb(q, k, cos, sin)
+    scores = q @ k.transpose(2, 3) / 8**0.5
+    scores = scores.masked_fill(torch.ones(count, count).triu(1).bool(), float("-inf"))
+    return (scores.softmax(-1) @ v).transpose(1, 2).reshape(count, -1) @ weight_of("self_attn.o_proj").T
+
+
+def gated_feed_forward(inputs, weight_of):
+    gate = torch.nn.functional.silu(inputs @ weight_of("mlp.gate_proj").T)
+    return (gate * (inputs @ weight_of("mlp.up_proj").T)) @ weight_of("mlp.down_proj").T
+
+
 class Eagle3Head:
     """x of every row, from tokens [N] (those that follow) and features [N, hidden_size]."""
 
@@ -186,21 +219,8 @@ class Eagle3Head:
         table = self.w["embed_tokens.weight"] if self.speculators else self.target.model.embed_tokens.weight
         h = self.norm(x, self.of("hidden_norm"))
         both = torch.cat([self.norm(table[tokens], self.of("input_layernorm")), h], -1)
-        count = len(tokens)
-
-        def heads(name):
-            return (both @ self.of("self_attn." + name).T).view(1, count, -1, 8).transpose(1, 2)
-
-        q, k, v = heads("q_proj"), heads("k_proj"), heads("v_proj")
-        cos, sin = self.rotary(x, torch.arange(count)[None])
-        q, k = transformers.models.llama.modeling_llama.apply_rotary_pos_emb(q, k, cos, sin)
-        scores = q @ k.repeat_interleave(2, 1).transpose(2, 3) / 8**0.5
-        scores = scores.masked_fill(torch.ones(count, count).triu(1).bool(), float("-inf"))
-        attention = (scores.softmax(-1) @ v.repeat_interleave(2, 1)).transpose(1, 2).reshape(count, -1)
-        x = (h if self.speculators else x) + attention @ self.of("self_attn.o_proj").T
-        inner = self.norm(x, self.of("post_attention_layernorm"))
-        gate = torch.nn.functional.silu(inner @ self.of("mlp.gate_proj").T)
-        return x + (gate * (inner @ self.of("mlp.up_proj").T)) @ self.of("mlp.down_proj").T
+        x = (h if self.speculators else x) + llama_attention(both, self.of, self.rotary)
+        return x + gated_feed_forward(self.norm(x, self.of("post_attention_layernorm")), self.of)
 
     def logits_and_next(self, x):
         own = self.norm(x, self.w["norm.weight"]) @ self.w["lm_head.weight"].T
@@ -224,6 +244,94 @@ class Eagle3Head:
         return {**self.w, "d2t": self.ids - torch.arange(self.AHEAD), "t2d": known}
 
 
+class EagleHead:
+    """x of every row, from tokens [N] (those that follow) and features [N, hidden_size]."""
+
+    SIZES = dict(hidden_size=24, intermediate_size=32, num_attention_heads=3, num_key_value_heads=1)
+
+    def __init__(self, target):
+        self.target = target
+        self.config = transformers.LlamaConfig(**self.SIZES, vocab_size=target.config.vocab_size,
+                                               max_position_embeddings=256, rms_norm_eps=1e-5, num_hidden_layers=1,
+                                               rope_theta=10000.0)
+        self.rotary = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(self.config)
+        noise = torch.Generator().manual_seed(SEED + 4)
+
+        def matrix(rows, columns):
+            return torch.randn(rows, columns, generator=noise) * (1.2 / columns**0.5)
+
+        self.w = {"fc.weight": matrix(24, 48), "fc.bias": 0.3 * torch.randn(24, generator=noise),
+                  "layers.0.post_attention_layernorm.weight": 1 + 0.2 * torch.randn(24, generator=noise)}
+        for name, rows, columns in (("self_attn.q_proj", 24, 24), ("self_attn.k_proj", 8, 24), ("self_attn.v_proj", 8, 24),
+                                    ("self_attn.o_proj", 24, 24), ("mlp.gate_proj", 32, 24), ("mlp.up_proj", 32, 24),
+                                    ("mlp.down_proj", 24, 32)):
+            self.w[f"layers.0.{name}.weight"] = matrix(rows, columns)
+
+    def of(self, name):
+        return self.w[f"layers.0.{name}.weight"]
+
+    def project(self, hidden):
+        return hidden[-1]
+
+    def rows(self, tokens, features):
+        x = torch.cat([self.target.model.embed_tokens.weight[tokens], features], -1) @ self.w["fc.weight"].T + self.w["fc.bias"]
+        x = x + llama_attention(x, self.of, self.rotary)
+        return x + gated_feed_forward(rms_norm(x, self.of("post_attention_layernorm"), self.config.rms_norm_eps), self.of)
+
+    def logits_and_next(self, x):
+        return self.target.lm_head(x), x
+
+    def settings(self):
+        return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **self.SIZES,
+                "vocab_size": self.target.config.vocab_size, "hidden_act": "silu", "max_position_embeddings": 256,
+                "rms_norm_eps": 1e-5, "num_hidden_layers": 1, "tie_word_embeddings": False, "bias": True}
+
+    def tensors(self):
+        return {**self.w, "embed_tokens.weight": self.target.model.embed_tokens.weight}
+
+
+class MedusaHeads:
+    """Logits of every head, from h [N, hidden_size]."""
+
+    def __init__(self, target, vllm):
+        self.vllm, self.blocks = vllm, 1 if vllm else 2
+        noise = torch.Generator().manual_seed(SEED + 5)
+        size, vocab_size = target.config.hidden_size, target.config.vocab_size
+        self.heads = [([(torch.randn(size, size, generator=noise) / size**0.5,
+                         0.0 if vllm else 0.3 * torch.randn(size, generator=noise)) for _ in range(self.blocks)],
+                       torch.randn(vocab_size, size, generator=noise) / size**0.5) for _ in range(3)]
+
+    def double(self):
+        self.heads = [([(w.double(), 0.0 if self.vllm else b.double()) for w, b in blocks], output.double())
+                      for blocks, output in self.heads]
+
+    def logits(self, h):
+        out = []
+        for blocks, output in self.heads:
+            x = h
+            for weight, bias in blocks:
+                x = x + torch.nn.functional.silu(x @ weight.T + bias)
+            out.append(x @ output.T)
+        return torch.stack(out)
+
+    def settings(self):
+        if self.vllm:
+            return {"architectures": ["MedusaModel"], "model_type": "medusa", "num_heads": 3, "num_hidden_layers": 1,
+                    "hidden_size": 24, "vocab_size": 64, "truncated_vocab_size": 64}
+        return {"medusa_num_heads": 3, "medusa_num_layers": 2, "base_model_name_or_path": "../eagle3_target"}
+
+    def tensors(self):
+        out = {}
+        for i, (blocks, output) in enumerate(self.heads):
+            for j, (weight, bias) in enumerate(blocks):
+                name = f"blocks.{i}.layers.{j}" if self.vllm else f"{i}.{j}.linear"
+                out[name + ".weight"] = weight
+                if not self.vllm:
+                    out[name + ".bias"] = bias
+            out[f"lm_heads.{i}.weight" if self.vllm else f"{i}.{self.blocks}.weight"] = output
+        return out
+
+
 def greedy_drafts(head, tokens, features):
     """logits and next of the rows, and guesses behind the last one."""
     logits, following = head.logits_and_next(head.rows(tokens, features))
@@ -239,9 +347,9 @@ def greedy_drafts(head, tokens, features):
     return logits, following, drafts, margins
 
 
-def write(folder, settings, tensors):
+def write(folder, settings, tensors, file="model.safetensors"):
     os.makedirs(folder, exist_ok=True)
-    save_file({name: value.contiguous() for name, value in tensors.items()}, os.path.join(folder, "model.safetensors"))
+    save_file({name: value.contiguous() for name, value in tensors.items()}, os.path.join(folder, file))
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(settings, file, indent=1)
 
@@ -256,9 +364,12 @@ def largest_difference(a, b):
 
 
 def write_draft(folder, noise, ids, features, logits, following, drafts, margins):
-    save_file({"input_ids": ids.to(torch.int32), "features": features.contiguous(), "logits": logits.contiguous(),
-               "next": following.contiguous(), "draft_ids": torch.tensor(drafts, dtype=torch.int32),
-               "draft_margin": torch.tensor(margins), "noise": torch.tensor([noise])}, os.path.join(folder, "draft.safetensors"))
+    tensors = {"input_ids": ids.to(torch.int32), "features": features.contiguous(), "logits": logits.contiguous(),
+               "draft_ids": torch.tensor(drafts, dtype=torch.int32), "draft_margin": torch.tensor(margins),
+               "noise": torch.tensor([noise])}
+    if following is not None:
+        tensors["next"] = following.contiguous()
+    save_file(tensors, os.path.join(folder, "draft.safetensors"))
     finite = logits[torch.isfinite(logits)]
     print(folder, "noise", noise, "drafts", drafts, "margins", [round(m, 3) for m in margins], "logits std", round(float(finite.std()), 2),
           sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder)), "bytes", flush=True)
@@ -268,7 +379,16 @@ def random_ids(vocab_size):
     return torch.tensor(np.random.default_rng(SEED).integers(3, vocab_size, LENGTH))
 
 
-def make_eagle3(out):
+def make_medusa(folder, heads, ids, h):
+    write(folder, heads.settings(), heads.tensors(), "model.safetensors" if heads.vllm else "medusa_lm_head.safetensors")
+    logits = heads.logits(h)
+    top = logits[:, -1].topk(2)
+    heads.double()
+    noise = largest_difference([logits], [heads.logits(h.double())])
+    write_draft(folder, noise, ids, h, logits, None, top.indices[:, 0].tolist(), (top.values[:, 0] - top.values[:, 1]).tolist())
+
+
+def make_eagles(out):
     config = transformers.LlamaConfig(**{**SHAPE, "hidden_size": 24, "intermediate_size": 24}, num_hidden_layers=7,
                                       num_key_value_heads=1, head_dim=8)
     torch.manual_seed(SEED)
@@ -279,8 +399,10 @@ def make_eagle3(out):
     ids = random_ids(config.vocab_size)
     with torch.no_grad():
         hidden = [h[0][:-1] for h in target(ids[None], output_hidden_states=True, use_cache=False).hidden_states]
-        for name in ("eagle3", "eagle3_speculators"):
-            head = Eagle3Head(target, name != "eagle3")
+        for name in ("medusa", "medusa_vllm"):
+            make_medusa(os.path.join(out, name), MedusaHeads(target, name != "medusa"), ids, hidden[-1])
+        for name in ("eagle", "eagle3", "eagle3_speculators"):
+            head = EagleHead(target) if name == "eagle" else Eagle3Head(target, name != "eagle3")
             folder = os.path.join(out, name)
             write(folder, head.settings(), head.tensors())
             features = head.project(hidden)
@@ -294,7 +416,7 @@ def make_eagle3(out):
 
 
 def make_ahead(folder, family, config):
-    head = Head(family, config)
+    head = AheadLayer(family, config)
     layers = config.num_hidden_layers
     ids = random_ids(config.vocab_size)
     with torch.no_grad():
@@ -323,7 +445,7 @@ def make_ahead(folder, family, config):
 def main():
     for family, config in configs():
         make_ahead(os.path.join(sys.argv[1], family), family, config)
-    make_eagle3(sys.argv[1])
+    make_eagles(sys.argv[1])
 
 
 main()

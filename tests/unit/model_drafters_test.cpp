@@ -1,12 +1,12 @@
 // Drafters that are models, without an engine: what they guess is what they would write themselves.
 #include <algorithm>
-#include <mutex>
 
 #include "base/cpu_features.h"
 #include "golden/golden_run.h"
 #include "model/eagle3_head.h"
 #include "model/fused_head.h"
 #include "speculation/head_drafter.h"
+#include "speculation/medusa_drafter.h"
 #include "speculation/model_drafter.h"
 
 using namespace headrace;
@@ -249,35 +249,46 @@ namespace {
 struct WithHead {
   std::shared_ptr<Backend> backend = one_thread();
   std::shared_ptr<const Model> model;
-  std::unique_ptr<HeadDrafter> drafter;
-  std::mutex mutex;
+  std::unique_ptr<Drafter> drafter;
 
   explicit WithHead(const std::string& name, HeadDrafterOptions options = {}) {
-    const bool eagle = name.starts_with("eagle3");
     const std::string folder = kData + "draft_heads/";
-    ModelHeader header = read_header(source_at(folder + (eagle ? "eagle3_target" : name)));
-    std::unique_ptr<DraftHead> head;
-    if (eagle) {
-      model = load_model(std::move(header), *backend);
-      auto read = Eagle3Header::read(folder + name, model->spec());
-      REQUIRE(read.ok());
-      auto weights = Eagle3Weights::load(*read, {}, *backend);
-      REQUIRE(weights.ok());
-      head = std::make_unique<Eagle3Head>(read->spec, weights.take(), model, backend);
-    } else {
-      auto read = FusedHeadHeader::read_ahead_layer(header);
-      REQUIRE(read.ok());
-      auto weights = FusedHeadWeights::load(*read, {}, *backend);
-      REQUIRE(weights.ok());
-      model = load_model(std::move(header), *backend);
-      head = std::make_unique<FusedHead>(read->spec, weights.take(), model, backend);
-    }
+    const bool ahead = !name.starts_with("eagle") && !name.starts_with("medusa");
+    ModelHeader header = read_header(source_at(folder + (ahead ? name : "eagle3_target")));
+    const Result<FusedHeadHeader> layer =
+        ahead ? FusedHeadHeader::read_ahead_layer(header) : Result<FusedHeadHeader>(not_found(name, "no layer ahead"));
+    model = load_model(std::move(header), *backend);
     options.least_survival = 0.0f;
     options.kv_dtype = KvDType::kF32;
-    auto made = HeadDrafter::create(
-        name, std::move(head), backend, [this] { return std::unique_lock(mutex); }, options);
+    if (name.starts_with("medusa")) {
+      MedusaDrafterOptions made;
+      made.least_survival = 0.0f;
+      const auto read = MedusaHeader::read(folder + name, model->spec());
+      auto heads = std::make_unique<MedusaHeads>(read->spec, packed<MedusaWeights>(read), model, backend);
+      drafter = MedusaDrafter::create(name, std::move(heads), backend, made).take();
+      return;
+    }
+    std::unique_ptr<DraftHead> head;
+    if (name.starts_with("eagle3")) {
+      const auto read = Eagle3Header::read(folder + name, model->spec());
+      head = std::make_unique<Eagle3Head>(read->spec, packed<Eagle3Weights>(read), model, backend);
+    } else {
+      const auto read = ahead ? layer : FusedHeadHeader::read_eagle(folder + name, model->spec());
+      head = std::make_unique<FusedHead>(read->spec, packed<FusedHeadWeights>(read), model, backend);
+    }
+    auto made = HeadDrafter::create(name, std::move(head), backend, options);
     REQUIRE(made.ok());
     drafter = made.take();
+  }
+
+  template <class Weights, class Header>
+  Weights packed(const Result<Header>& header) const {
+    INFO(header.status().to_string());
+    REQUIRE(header.ok());
+    auto weights = Weights::load(*header, {}, *backend);
+    INFO(weights.status().to_string());
+    REQUIRE(weights.ok());
+    return weights.take();
   }
 
   // Hidden states of rows [first, last) of tokens, a row after the other with the layers side by side.
@@ -329,7 +340,8 @@ std::vector<int32_t> ids_of(const std::string& name, const char* tensor) {
   return out;
 }
 
-const std::vector<std::string> kHeads = {"deepseek_v3", "glm4_moe", "qwen3_next", "eagle3", "eagle3_speculators"};
+const std::vector<std::string> kHeads = {"deepseek_v3", "glm4_moe",           "qwen3_next", "eagle",
+                                         "eagle3",      "eagle3_speculators", "medusa",     "medusa_vllm"};
 
 }  // namespace
 
@@ -361,6 +373,16 @@ TEST_CASE("a head drafts what its reference does, in whatever pieces it saw the 
     cut.observe(7, tokens, 12);
     CHECK(cut.guesses(7, tokens, depth) == expected);
   }
+}
+
+TEST_CASE("a head takes what it holds from the budget, or is refused with the counts") {
+  HeadDrafterOptions options;
+  options.memory = std::make_shared<MemoryBudget>(uint64_t{1} << 30);
+  {
+    const WithHead held("glm4_moe", options);
+    CHECK(options.memory->used() > 100000);
+  }
+  CHECK(options.memory->used() == 0);
 }
 
 TEST_CASE("a head finds the rows of a prefix that the model had in its cache, or begins behind it") {
