@@ -21,11 +21,7 @@ struct ServeArguments {
 };
 
 // Every model belongs to one runtime: they share threads and memory.
-std::vector<server::LoadedModel> load_models(const ServeArguments& arguments) {
-  if (arguments.names.size() > arguments.models.size() || arguments.priorities.size() > arguments.models.size()) {
-    throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "there are more names or priorities than models", "-m");
-  }
-  const headrace::Runtime runtime(arguments.set.options());
+std::vector<server::LoadedModel> load_models(const ServeArguments& arguments, const headrace::Runtime& runtime) {
   std::vector<server::LoadedModel> loaded;
   for (size_t i = 0; i < arguments.models.size(); ++i) {
     headrace::Options options = arguments.set.options();
@@ -55,10 +51,16 @@ void serve(const ServeArguments& arguments) {
     }
     settings.adapters.emplace_back(adapter.substr(0, equals), adapter.substr(equals + 1));
   }
-  server::ApiKeys keys = server::check(settings);
+  if (arguments.names.size() > arguments.models.size() || arguments.priorities.size() > arguments.models.size()) {
+    throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "there are more names or priorities than models", "-m");
+  }
+  const headrace::Runtime runtime(arguments.set.options());
+  const server::ApiKeys keys = server::check(settings);
   const std::string host = settings.host.find(':') == std::string::npos ? settings.host : "[" + settings.host + "]";
-  server::serve(load_models(arguments), std::move(keys), settings,
-                [&](uint16_t port) { print_text("listening at http://" + host + ":" + std::to_string(port) + "\n"); });
+  const server::Announcements announce = {
+      [&](uint16_t port) { print_text("listening at http://" + host + ":" + std::to_string(port) + "\n"); },
+      [] { print_text("ready\n"); }};
+  server::serve([&] { return load_models(arguments, runtime); }, keys, settings, announce);
 }
 
 }  // namespace

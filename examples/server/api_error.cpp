@@ -33,13 +33,13 @@ std::string code_of(const headrace::Error& error) {
 }
 
 const char* openai_type(int status) {
-  if (status == 401) return "authentication_error";
   if (status == 403) return "permission_error";
   if (status == 429) return "rate_limit_error";
   return status >= 500 ? "server_error" : "invalid_request_error";
 }
 
 const char* anthropic_type(int status) {
+  if (status == 401) return "authentication_error";
   if (status == 404) return "not_found_error";
   if (status == 413) return "request_too_large";
   if (status == 503) return "overloaded_error";

@@ -135,7 +135,7 @@ void Connection::start() {
 
 void Connection::turn_away() {
   closes_after_answer_ = is_answer_complete_ = true;
-  Reply reply = handler_.refuse(503, "too many connections");
+  Reply reply = handler_.refuse(request_, 503, "too many connections");
   send(format_head(reply, {11, false, false}) + reply.body);
 }
 
@@ -170,6 +170,7 @@ void Connection::await_request() {
 }
 
 void Connection::read_head() {
+  request_ = HttpRequest();
   parser_.emplace();
   parser_->header_limit(static_cast<std::uint32_t>(limits_.max_header_bytes));
   parser_->body_limit(limits_.max_body_bytes);
@@ -180,6 +181,13 @@ void Connection::read_head() {
 
 void Connection::on_head(Error error) {
   if (!is_open_ || is_answer_complete_) return;
+  const auto& head = parser_->get();
+  const std::string_view target(head.target().data(), head.target().size());
+  const bool has_path = percent_decode(target.substr(0, target.find('?')), request_.path);
+  request_.method = std::string(head.method_string());
+  for (const auto& field : head) {
+    request_.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return refuse(431, "the headers are larger than " + std::to_string(limits_.max_header_bytes) + " bytes");
   }
@@ -188,16 +196,7 @@ void Connection::on_head(Error error) {
   }
   if (is_malformed(error)) return refuse(400, "no HTTP request: " + error.message());
   if (error) return close();
-
-  const auto& head = parser_->get();
-  request_ = HttpRequest();
-  request_.method = std::string(head.method_string());
-  const std::string_view target(head.target().data(), head.target().size());
-  if (!percent_decode(target.substr(0, target.find('?')), request_.path))
-    return refuse(400, "the path is badly encoded");
-  for (const auto& field : head) {
-    request_.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
-  }
+  if (!has_path) return refuse(400, "the path is badly encoded");
   RequestHandler::Admission admission = handler_.admit(request_);
   if (admission.answer) return answer(*admission.answer, parser_->is_done());
   taker_ = std::move(admission.taker);
@@ -237,7 +236,7 @@ void Connection::answer(const Reply& reply, bool may_keep_alive) {
 
 void Connection::refuse(int status, const std::string& message) {
   read_timer_.cancel();
-  Reply reply = handler_.refuse(status, message);
+  Reply reply = handler_.refuse(request_, status, message);
   closes_after_answer_ = is_answer_complete_ = true;
   send(format_head(reply, {11, false, false}) + reply.body);
 }

@@ -30,8 +30,8 @@ class RequestHandler {
   virtual Admission admit(const HttpRequest& request) = 0;
   // What is added to every answer to the request.
   virtual Headers headers_for(const HttpRequest& request) = 0;
-  // The answer to what cannot be read: 400, 408, 413, 431 or 503.
-  virtual Reply refuse(int status, const std::string& message) = 0;
+  // The answer to what cannot be read: 400, 408, 413, 431 or 503. request: what of it was read.
+  virtual Reply refuse(const HttpRequest& request, int status, const std::string& message) = 0;
 };
 
 // Thread rule: the I/O thread; lives as long as its operations.

@@ -10,29 +10,36 @@
 namespace server {
 namespace {
 
+const char* status_of(const EngineThread::Health& health, double limit_s) {
+  if (!health.failure.empty()) return "failing";
+  return health.num_requests > 0 && health.last_step_age_s > limit_s ? "stalled" : "ok";
+}
+
 // Healthy is a server whose engines are idle, or whose steps are no older than the limit.
 void health(const Context& context, const Router& router, const Call& call) {
-  const double limit = std::chrono::duration<double>(context.settings.limits.stall_timeout).count();
-  std::string status = "ok";
-  size_t num_requests = 0;
-  double oldest_s = -1;  // of the steps, the worst
-  for (const auto& served : context.models.all()) {
-    if (served->engine() == nullptr) continue;
-    const EngineThread::Health health = served->engine()->health();
-    if (health.num_requests > 0 && health.last_step_age_s > limit && status == "ok") status = "stalled";
-    if (!health.failure.empty()) status = "failing";
-    num_requests += health.num_requests;
-    oldest_s = std::max(oldest_s, health.last_step_age_s);
-  }
   OrderedJson body = {{"status", "ok"}, {"models", OrderedJson::array()}};
-  for (const auto& served : context.models.all()) body["models"].push_back(served->name());
-  if (context.models.generate()) {
-    if (router.is_draining()) status = "draining";
-    body["status"] = status;
-    body["requests"] = num_requests;
-    body["last_step_age_s"] = oldest_s < 0 ? OrderedJson() : OrderedJson(oldest_s);
+  if (router.phase() == Router::Phase::kLoading) {
+    body["status"] = "loading";
+  } else {
+    const double limit_s = std::chrono::duration<double>(context.settings.limits.stall_timeout).count();
+    body["engines"] = OrderedJson::array();
+    for (const auto& served : context.models.all()) {
+      body["models"].push_back(served->name());
+      if (served->engine() == nullptr) continue;
+      const EngineThread::Health health = served->engine()->health();
+      const char* status = status_of(health, limit_s);
+      if (body["status"] == "ok") body["status"] = status;
+      body["engines"].push_back(
+          {{"model", served->name()},
+           {"status", status},
+           {"requests", health.num_requests},
+           {"last_step_age_s", health.last_step_age_s < 0 ? OrderedJson() : OrderedJson(health.last_step_age_s)}});
+    }
+    if (router.phase() == Router::Phase::kDraining) body["status"] = "draining";
   }
-  call.exchange->reply({status == "ok" ? 200 : 503, dump(body), "application/json", {}});
+  Reply reply{body["status"] == "ok" ? 200 : 503, dump(body), "application/json", {}};
+  if (reply.status == 503) reply.headers.emplace_back("Retry-After", "1");
+  call.exchange->reply(std::move(reply));
 }
 
 void metrics(const Context& context, const Router& router, const Call& call) {

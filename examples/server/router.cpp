@@ -77,11 +77,9 @@ std::optional<Caller> Router::caller_of(const HttpRequest& request) const {
 
 RequestHandler::Admission Router::admit(const HttpRequest& request) {
   ++num_requests_;
-  const auto refuse_with = [&](int status, const std::string& message, Headers headers = {}) -> Admission {
+  const auto refuse_with = [&](int status, const std::string& message, const std::string& code = {}) -> Admission {
     ++num_refused_;
-    Reply reply = error_reply(ApiError(status, message), shape_of(request));
-    for (auto& header : headers) reply.headers.push_back(std::move(header));
-    return {std::move(reply)};
+    return {error_reply(ApiError(status, message, "", code), shape_of(request))};
   };
   if (!origins_.is_host_allowed(request))
     return refuse_with(421, "the server has no such name; use localhost or a key");
@@ -90,17 +88,22 @@ RequestHandler::Admission Router::admit(const HttpRequest& request) {
   const Match match = find(request);
   if (match.route == nullptr) {
     if (match.allowed.empty()) return refuse_with(404, "there is nothing at " + request.path);
-    return refuse_with(405, "the method here is " + match.allowed, {{"Allow", match.allowed}});
+    Admission admission = refuse_with(405, "the method here is " + match.allowed);
+    admission.answer->headers.emplace_back("Allow", match.allowed);
+    return admission;
   }
   const Route& route = *match.route;
   const std::optional<Caller> caller = caller_of(request);
   if (route.access != Access::kOpen) {
-    if (!caller) return refuse_with(401, "a valid API key is needed");
+    if (!caller) return refuse_with(401, "a valid API key is needed", "invalid_api_key");
     if (route.access == Access::kAdmin && !caller->is_admin) {
       return refuse_with(403, "the key is not one of an administrator");
     }
   }
-  if (is_draining_ && route.access != Access::kOpen) return refuse_with(503, "the server is shutting down");
+  if (phase_ != Phase::kServing && route.access != Access::kOpen) {
+    const bool is_loading = phase_ == Phase::kLoading;
+    return refuse_with(503, is_loading ? "the models are still being loaded" : "the server is shutting down");
+  }
   if (route.schema.empty() && has_long_body(request)) {
     return refuse_with(413, "a body is not looked at at " + request.path);
   }
@@ -152,9 +155,11 @@ void Router::run(const Route& route, Call call, const SchemaCheck& schemas) {
   }
 }
 
-Reply Router::refuse(int status, const std::string& message) {
+Reply Router::refuse(const HttpRequest& request, int status, const std::string& message) {
   ++num_refused_;
-  return error_reply(ApiError(status, message), ErrorShape::kOpenAi);
+  Reply reply = error_reply(ApiError(status, message), shape_of(request));
+  for (auto& header : headers_for(request)) reply.headers.push_back(std::move(header));
+  return reply;
 }
 
 }  // namespace server

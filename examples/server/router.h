@@ -54,9 +54,12 @@ class Router : public RequestHandler {
   ~Router() override;
 
   void add(Route route) { routes_.push_back(std::move(route)); }
-  // From now on every request is answered with 503.
-  void drain() { is_draining_ = true; }
-  bool is_draining() const { return is_draining_; }
+  // A server loads its models, serves, and completes what runs. Only while it serves are requests let in that are not open
+  // to everybody; before and after they are answered with 503.
+  enum class Phase { kLoading, kServing, kDraining };
+  Phase phase() const { return phase_; }
+  void open() { phase_ = Phase::kServing; }
+  void drain() { phase_ = Phase::kDraining; }
   // Requests read, or being read, by the handlers' threads.
   size_t num_pending() const { return num_pending_; }
   uint64_t num_requests() const { return num_requests_; }
@@ -66,7 +69,7 @@ class Router : public RequestHandler {
 
   Admission admit(const HttpRequest& request) override;
   Headers headers_for(const HttpRequest& request) override { return origins_.headers_for(request); }
-  Reply refuse(int status, const std::string& message) override;
+  Reply refuse(const HttpRequest& request, int status, const std::string& message) override;
 
  private:
   struct Match {
@@ -83,7 +86,7 @@ class Router : public RequestHandler {
   const ApiKeys keys_;
   const Origins origins_;
   std::vector<Route> routes_;
-  bool is_draining_ = false;
+  Phase phase_ = Phase::kLoading;
   std::atomic<size_t> num_pending_ = 0;
   uint64_t num_requests_ = 0, num_refused_ = 0;
   boost::asio::thread_pool prepare_{1}, compute_{1};

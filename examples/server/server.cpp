@@ -2,9 +2,12 @@
 
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <random>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
@@ -131,20 +134,15 @@ ApiKeys check(const Settings& settings) {
   return keys;
 }
 
-void serve(std::vector<LoadedModel> loaded, ApiKeys keys, const Settings& settings,
-           const std::function<void(uint16_t port)>& on_ready) {
+void serve(const std::function<std::vector<LoadedModel>()>& load, const ApiKeys& keys, const Settings& settings,
+           const Announcements& announce) {
   const SchemaCheck schemas(Json::parse(kOpenApiJson));
   ServedModels models;
-  for (LoadedModel& model : loaded) models.add(std::move(model));
-  for (const auto& [name, folder] : settings.adapters) models.load_adapter(*models.all().front(), name, folder);
   Sessions sessions(settings.limits.max_sessions);
-
   asio::io_context io(1);
   const EngineThread::Post post = [&io](std::function<void()> task) { asio::post(io, std::move(task)); };
-  const Engines engines(models, keys, post);
   Context context{settings, models, sessions, 0, post};
-  const bool checks_host = !keys.are_needed();
-  Router router(settings.limits, schemas, std::move(keys), Origins(settings.origins, checks_host));
+  Router router(settings.limits, schemas, keys, Origins(settings.origins, !keys.are_needed()));
   add_chat(router, context);
   add_completions(router, context);
   add_responses(router, context);
@@ -158,13 +156,34 @@ void serve(std::vector<LoadedModel> loaded, ApiKeys keys, const Settings& settin
 
   Listener listener(io, settings.host, settings.port, router, settings.limits);
   listener.start();
-  const Shutdown shutdown(io, listener, router, models, settings.limits);
-  on_ready(listener.port());
+  announce.listening(listener.port());
+
+  // What loads touches the models alone, and the I/O thread touches them only once the router is open.
+  std::optional<Engines> engines;
+  std::optional<Shutdown> shutdown;
+  std::exception_ptr failure;
+  std::jthread loader([&] {
+    try {
+      for (LoadedModel& model : load()) models.add(std::move(model));
+      for (const auto& [name, folder] : settings.adapters) models.load_adapter(*models.all().front(), name, folder);
+      engines.emplace(models, keys, post);
+      post([&] {
+        shutdown.emplace(io, listener, router, models, settings.limits);
+        router.open();
+        announce.ready();
+      });
+    } catch (...) {
+      failure = std::current_exception();
+      io.stop();
+    }
+  });
   io.run();
+  loader.join();
   listener.close_all();
   router.join();
   io.restart();
   io.poll();  // what the last connections and handlers left behind
+  if (failure) std::rethrow_exception(failure);
   for (const auto& served : models.all()) {
     if (served->generates()) served->kv_cache().flush();
   }

@@ -16,10 +16,17 @@ namespace server {
 // without keys, and for a key file that cannot be used.
 ApiKeys check(const Settings& settings);
 
-// Serves until SIGTERM or SIGINT, and then until what runs has ended or the drain timeout has passed; a second signal ends
-// at once. on_ready is called with the port once connections are taken. Throws std::runtime_error where it cannot listen, and
-// for models of one name.
-void serve(std::vector<LoadedModel> models, ApiKeys keys, const Settings& settings,
-           const std::function<void(uint16_t port)>& on_ready);
+// What a server tells its host while it starts; called on the thread of serve.
+struct Announcements {
+  std::function<void(uint16_t port)> listening;  // connections are taken
+  std::function<void()> ready;                   // and models are there to answer
+};
+
+// Takes connections at once, and answers 503 until `load`, which runs on a thread of its own, has given the models. Serves
+// until SIGTERM or SIGINT, and then until what runs has ended or the drain timeout has passed; a second signal ends at once,
+// as the first does while models load. Throws std::runtime_error where it cannot listen and for models of one name, and what
+// `load` throws.
+void serve(const std::function<std::vector<LoadedModel>()>& load, const ApiKeys& keys, const Settings& settings,
+           const Announcements& announce);
 
 }  // namespace server

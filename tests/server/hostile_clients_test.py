@@ -4,19 +4,12 @@ import json
 import random
 import socket
 import struct
-import threading
 import time
 import unittest
 
-from server_process import ServerTest
+from server_process import ServerTest, http_request
 
 LONG = {"prompt": "a", "max_tokens": 8000, "ignore_eos": True}
-
-
-def request(body, path="/v1/completions", extra=""):
-    data = json.dumps(body).encode()
-    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(data)}\r\n{extra}\r\n").encode() + data
 
 
 def read_all(client):
@@ -92,7 +85,7 @@ class Hostile(ServerTest):
     def test_many_requests_on_a_connection_at_once(self):
         with self.server.connect() as client:
             last = b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n"
-            client.sendall(request({"prompt": "a", "max_tokens": 2}) * 3 + last)
+            client.sendall(http_request({"prompt": "a", "max_tokens": 2}) * 3 + last)
             answer = read_all(client)
         self.assertEqual(answer.count(b"HTTP/1.1 200 OK"), 4)
         self.assertIn(b'"status":"ok"', answer)
@@ -105,7 +98,7 @@ class Hostile(ServerTest):
         self.assertTrue(answer.endswith(b"data: [DONE]\n\n"))
 
     def test_who_waits_to_be_asked_for_the_body(self):
-        data = request({"prompt": "a", "max_tokens": 1}, extra="Expect: 100-continue\r\nConnection: close\r\n")
+        data = http_request({"prompt": "a", "max_tokens": 1}, extra="Expect: 100-continue\r\nConnection: close\r\n")
         head, body = data.split(b"\r\n\r\n", 1)
         with self.server.connect() as client:
             client.sendall(head + b"\r\n\r\n")
@@ -124,7 +117,7 @@ class Hostile(ServerTest):
         for stream in (False, True):
             for reset in (False, True):
                 client = self.server.connect()
-                client.sendall(request({**LONG, "stream": stream}))
+                client.sendall(http_request({**LONG, "stream": stream}))
                 self.wait_until_running()
                 if reset:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -140,7 +133,7 @@ class Hostile(ServerTest):
 
     def test_vanishing_at_any_moment(self):
         draw = random.Random(3)
-        data = request({**LONG, "n": 2, "stream": True})
+        data = http_request({**LONG, "n": 2, "stream": True})
         for _ in range(60):
             with self.server.connect() as client:
                 client.sendall(data[:draw.randrange(len(data) + 1)] if draw.random() < 0.3 else data)
@@ -153,7 +146,7 @@ class Hostile(ServerTest):
         client.connect(("127.0.0.1", self.server.port))
         with client:
             # Some hundred bytes for each token: more than the sockets hold.
-            client.sendall(request({**LONG, "n": 4, "stream": True, "logprobs": 5}))
+            client.sendall(http_request({**LONG, "n": 4, "stream": True, "logprobs": 5}))
             self.wait_until_running()
             for _ in range(5):
                 begin = time.monotonic()
@@ -166,68 +159,11 @@ class Hostile(ServerTest):
         # More sequences than run at once: the later ones are in the queue.
         clients = [self.server.connect() for _ in range(8)]
         for client in clients:
-            client.sendall(request({**LONG, "n": 16}))
+            client.sendall(http_request({**LONG, "n": 16}))
         self.wait_until_running()
         for client in reversed(clients):
             client.close()
         self.server.wait_until_idle()
-
-
-class Soak(ServerTest):
-    """Many clients that ask, stall, vanish and send garbage, while /health answers."""
-
-    SECONDS, CLIENTS = 20, 40
-    arguments = ("--max-connections", "256", "--set", "kv.max_tokens=65536")
-
-    def client(self, seed, end, failures):
-        draw = random.Random(seed)
-        while time.monotonic() < end:
-            try:
-                self.one(draw)
-            except (ConnectionError, TimeoutError):
-                pass
-            except Exception as error:  # noqa: BLE001 (reported by the test's thread)
-                failures.append(repr(error))
-                return
-
-    def one(self, draw):
-        body = {"prompt": "x" * draw.randrange(1, 300), "max_tokens": draw.randrange(1, 60), "ignore_eos": True,
-                "stream": draw.random() < 0.5, "n": draw.choice((1, 1, 2)), "temperature": draw.random()}
-        kind = draw.randrange(5)
-        if kind == 0:
-            status = self.server.ask("POST", "/v1/completions", body)[0]
-            assert status in (200, 429, 503), status
-            return
-        with self.server.connect() as client:
-            if kind == 1:
-                client.sendall(draw.randbytes(draw.randrange(1, 500)))
-            elif kind == 2:
-                data = request(body)
-                client.sendall(data[:draw.randrange(1, len(data))])
-                time.sleep(draw.random())
-            else:
-                # Long enough that the client is mostly gone before the end.
-                client.sendall(request({**body, "max_tokens": 10 * body["max_tokens"]}))
-                if kind == 3:
-                    client.recv(draw.randrange(1, 2000))
-                time.sleep(draw.random() * 0.2)
-
-    def test_soak(self):
-        end, failures = time.monotonic() + self.SECONDS, []
-        threads = [threading.Thread(target=self.client, args=(seed, end, failures)) for seed in range(self.CLIENTS)]
-        for thread in threads:
-            thread.start()
-        while time.monotonic() < end:
-            status, _, health = self.server.ask("GET", "/health")
-            self.assertEqual((status, health["status"]), (200, "ok"))
-            self.assertLess(health["last_step_age_s"] or 0, 30)
-            time.sleep(0.2)
-        for thread in threads:
-            thread.join()
-        self.assertEqual(failures, [])
-        now = self.server.wait_until_idle()
-        self.assertGreater(now['headrace_samples_finished_total{reason="length"}'], 50)
-        self.assertGreater(now["headrace_clients_vanished_total"], 20)
 
 
 if __name__ == "__main__":

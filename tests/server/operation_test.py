@@ -40,6 +40,13 @@ class Keys(ServerTest):
         for path in ("/metrics", "/v1/cache"):
             self.assertEqual([self.status("GET", path, key) for key in (None, ALICE, ADMIN)], [401, 403, 200])
 
+    def test_what_who_is_not_let_in_hears(self):
+        for path, expected in (("/v1/chat/completions", ("invalid_request_error", "invalid_api_key")),
+                               ("/v1/messages", ("authentication_error", None))):
+            status, headers, data = self.server.ask("POST", path, {}, {"X-Api-Key": "wrong"})
+            self.assertEqual((status, headers["WWW-Authenticate"]), (401, "Bearer"))
+            self.assertEqual((data["error"]["type"], data["error"].get("code")), expected)
+
     def test_a_refused_body_is_not_read(self):
         with self.server.connect() as client:
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -145,7 +152,7 @@ class Keys(ServerTest):
 
 
 class Pages(ServerTest):
-    arguments = ("--cors-origin", "https://example.org")
+    arguments = ("--cors-origin", "https://example.org", "--max-body-mb", "1")
 
     def test_origins(self):
         own = f"http://127.0.0.1:{self.server.port}"
@@ -159,6 +166,13 @@ class Pages(ServerTest):
                  "Access-Control-Request-Headers": "authorization,content-type"}
         got, answered, _ = self.server.ask("OPTIONS", "/v1/chat/completions", headers=asked)
         self.assertEqual((got, answered["Access-Control-Allow-Headers"]), (204, "authorization,content-type"))
+
+    def test_a_page_can_read_why_its_request_was_not(self):
+        for path, expected in (("/v1/chat/completions", "invalid_request_error"), ("/v1/messages", "request_too_large")):
+            status, answered, data = self.server.ask("POST", path, b"x" * 2000000, {
+                "Origin": "https://example.org", "Content-Type": "application/json"})
+            self.assertEqual((status, data["error"]["type"]), (413, expected))
+            self.assertEqual(answered["Access-Control-Allow-Origin"], "https://example.org")
 
     def test_names_of_others_are_not_served(self):
         for host, status in (("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("evil.example", 421),
@@ -185,8 +199,10 @@ class Pages(ServerTest):
         self.server.post("/v1/completions", {"prompt": "a", "max_tokens": 1})
         health = self.server.get("/health")
         self.assertEqual((health["status"], health["models"]), ("ok", ["tiny"]))
-        self.assertGreaterEqual(health["last_step_age_s"], 0)
-        self.assertLess(health["last_step_age_s"], 60)
+        (engine,) = health["engines"]
+        self.assertEqual((engine["model"], engine["status"], engine["requests"]), ("tiny", "ok", 0))
+        self.assertGreaterEqual(engine["last_step_age_s"], 0)
+        self.assertLess(engine["last_step_age_s"], 60)
 
     def test_the_cache(self):
         self.server.post("/v1/completions", {"prompt": "a" * 40, "max_tokens": 1})

@@ -30,12 +30,20 @@ def write_model(folder):
     return folder
 
 
+def http_request(body, path="/v1/completions", extra=""):
+    """The bytes of a POST; extra: lines of its head."""
+    data = json.dumps(body).encode()
+    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\n{extra}\r\n").encode() + data
+
+
 class Server:
-    def __init__(self, *arguments):
-        """arguments: those of the command; what stands first and is no option is the model."""
+    def __init__(self, *arguments, waits=True, errors=subprocess.PIPE):
+        """arguments: those of the command; what stands first and is no option is the model. waits: until it has its models.
+        errors: where its standard error goes."""
         first = [] if arguments[0].startswith("-") else ["-m"]
         self.process = subprocess.Popen([CLI, "serve", "--port", "0", "-t", "1", *first, *arguments],
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                        stdout=subprocess.PIPE, stderr=errors, text=True)
         line = self.process.stdout.readline()
         match = re.fullmatch(r"listening at http://([^ ]+):(\d+)\n", line)
         if not match:
@@ -43,6 +51,14 @@ class Server:
             raise AssertionError(line + self.process.communicate()[1])
         self.port = int(match[2])
         self.url = f"http://127.0.0.1:{self.port}"
+        if waits:
+            self.wait_until_ready()
+
+    def wait_until_ready(self):
+        line = self.process.stdout.readline()
+        if line != "ready\n":
+            self.process.kill()
+            raise AssertionError(line + self.process.communicate()[1])
 
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
@@ -50,7 +66,7 @@ class Server:
     def wait(self, timeout=20):
         """The exit status; nothing may have been printed."""
         out, error = self.process.communicate(timeout=timeout)
-        assert (out, error) == ("", ""), (out, error)
+        assert not out and not error, (out, error)
         return self.process.returncode
 
     def stop(self):

@@ -50,7 +50,9 @@ class SeveralModels(SeveralServed):
         # Each has a cache of its own.
         self.assertEqual([self.cached("tiny"), self.cached("other")], [0, 0])
         self.assertGreater(self.cached("other"), 0)
-        self.assertEqual(self.server.get("/health")["models"], ["tiny", "other", "encoder"])
+        health = self.server.get("/health")
+        self.assertEqual(health["models"], ["tiny", "other", "encoder"])
+        self.assertEqual([(one["model"], one["status"]) for one in health["engines"]], [("tiny", "ok"), ("other", "ok")])
         self.assertEqual([cache["model"] for cache in self.server.get("/v1/cache")["data"]], ["tiny", "other"])
 
     def test_what_is_refused(self):
