@@ -27,6 +27,8 @@ done
 wants() { [ ${#suites[@]} -eq 0 ] || [[ " ${suites[*]} " == *" $1 "* ]]; }
 
 headrace_need "${headrace_build_packages[@]}" "${headrace_server_packages[@]}" "${headrace_test_packages[@]}"
+# For the server's page. Not every distribution has it as a package, and without it the test is skipped.
+if wants server; then headrace_need chromium-headless-shell || echo "The page is not tested in a browser."; fi
 python=/usr/bin/python3
 log=build/test-logs
 mkdir -p "$log"

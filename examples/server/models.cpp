@@ -52,7 +52,8 @@ void load(Context& context, const Call& call) {
                     folder = call.body.at("lora_path").get<std::string>();
   const std::filesystem::path asked(folder);
   // A name in that folder, and no way out of it.
-  if (asked.has_root_path() || asked.filename() != asked || folder == "." || folder == "..") {
+  const bool has_zero_byte = folder.find('\0') != std::string::npos;
+  if (asked.has_root_path() || asked.filename() != asked || folder == "." || folder == ".." || has_zero_byte) {
     throw ApiError(400, "must be the name of a folder in the server's folder for adapters", "lora_path");
   }
   const std::filesystem::path path = std::filesystem::path(allowed) / asked;

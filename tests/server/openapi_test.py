@@ -17,7 +17,7 @@ CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conform
 @needs_packages
 class OpenApi(ServerTest):
     # Prompts that are long, and lengths that a client may ask, end in time.
-    arguments = ("--request-timeout", "1", "--set", "embedder.pooling=last", "--adapter-dir", HERE)
+    arguments = ("--request-timeout", "1", "--set", "kv.max_tokens=512", "--set", "embedder.pooling=last", "--adapter-dir", HERE)
 
     def test_schemathesis(self):
         result = subprocess.run(

@@ -8,7 +8,7 @@ import time
 import unittest
 
 import tiny_adapter
-from server_process import Server, ServerTest, write_model
+from server_process import Server, ServerTest, http_request, write_model
 
 HELLO = [{"role": "user", "content": "hello"}]
 DRAW = {"temperature": 0, "ignore_eos": True}
@@ -136,6 +136,11 @@ class Adapters(ServerTest):
         cls.arguments = ("--adapter-dir", adapters, "--set", "scheduler.max_num_seqs=1")
         return model
 
+    def test_names_of_folders_lead_nowhere_else(self):
+        for name in ("", ".", "..", "../model", "/etc", "a/../../model", "a/", "a\\b", "a\0b"):
+            status, _, data = self.server.ask("POST", "/v1/load_lora_adapter", {"lora_name": "x", "lora_path": name})
+            self.assertIn((status, data["error"]["param"]), ((400, "lora_path"), (404, "lora_path")), repr(name))
+
     def scores(self, model, salt):
         out = self.server.post("/v1/completions", {
             "model": model, "prompt": "a prompt of some blocks, the same for all that are asked", "max_tokens": 8,
@@ -167,16 +172,20 @@ class OneAtATime(ServerTest):
 
     def send(self, **body):
         client = self.server.connect()
-        data = json.dumps({**DRAW, **body}).encode()
-        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                       b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(data) + data)
+        client.sendall(http_request({**DRAW, **body}, extra="Connection: close\r\n"))
         return client
 
-    def wait_for(self, name, value):
+    def wait_until(self, is_so):
         end = time.monotonic() + 20
-        while self.server.metrics()[name] != value:
+        while not is_so(self.server.metrics()):
             self.assertLess(time.monotonic(), end)
             time.sleep(0.005)
+
+    def wait_for(self, name, value):
+        self.wait_until(lambda now: now[name] == value)
+
+    def wait_for_more(self, name, value):
+        self.wait_until(lambda now: now[name] > value)
 
     def test_one_that_waits_and_goes_leaves_the_other_alone(self):
         alone = self.server.post("/v1/completions", {"prompt": "hello", "max_tokens": 1500, **DRAW})["choices"][0]["text"]
@@ -199,12 +208,17 @@ class OneAtATime(ServerTest):
             self.assertEqual(self.server.metrics()["headrace_requests_in_engine"], 1)
         self.server.wait_until_idle()
 
+    def test_going_while_guesses_are_checked_ends_it(self):
+        client = self.send(prompt="one word " * 48, max_tokens=7000, drafter="ngram", stream=True)
+        self.wait_for_more("headrace_accepted_draft_tokens_total{drafter=\"ngram\"}", 0)
+        client.close()
+        self.server.wait_until_idle()
+
     def test_going_during_a_long_prompt_ends_it(self):
         for stream in (False, True):
             before = self.server.wait_until_idle()["headrace_prefill_tokens_total"]
             client = self.send(prompt=f"{stream}" + "a" * 8000, max_tokens=2, stream=stream)
-            while self.server.metrics()["headrace_prefill_tokens_total"] == before:
-                time.sleep(0.001)
+            self.wait_for_more("headrace_prefill_tokens_total", before)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             client.close()
             self.server.wait_until_idle()
@@ -220,6 +234,27 @@ class Starting(unittest.TestCase):
                 self.assertEqual(server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})[0], 200)
             finally:
                 server.stop()
+
+    def test_a_full_disk_costs_only_what_it_would_have_saved(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(write_model(folder), "--set", "kv.max_tokens=512",
+                            "--kv-disk-path", os.path.join(folder, "blocks"), "--kv-disk-bytes", "100")
+            self.addCleanup(server.process.kill)
+            ask = lambda prompt: server.post("/v1/completions", {"prompt": prompt, "max_tokens": 8, **DRAW})["choices"]
+            prompts = [letter * 300 for letter in "abcd"]
+            first = [ask(prompt) for prompt in prompts]
+            end = time.monotonic() + 20
+            while (now := server.metrics())["headrace_kv_disk_failed_writes_total"] == 0:
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.01)
+            self.assertEqual(now["headrace_kv_disk_files"], 0)
+            self.assertEqual([ask(prompt) for prompt in prompts], first)
+            server.wait_until_idle()
+            server.signal()
+            error = server.process.communicate(timeout=20)[1]
+            self.assertEqual(server.process.returncode, 0)
+            self.assertIn("kv.disk_path", error)
+            self.assertEqual(error.count("\n"), 1)  # said once, and then counted
 
 
 if __name__ == "__main__":
