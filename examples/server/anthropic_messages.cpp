@@ -155,8 +155,15 @@ void count(Context& context, const Call& call) {
 }  // namespace
 
 void add_messages(Router& router, Context& context) {
-  router.add({"POST", "/v1/messages", Access::kKey, Place::kPrepare, "MessageRequest",
-              [&context](Call call) { generate_message(context, std::move(call)); }, ErrorShape::kAnthropic});
+  router.add({"POST",
+              "/v1/messages",
+              Access::kKey,
+              Place::kPrepare,
+              "MessageRequest",
+              [&context](Call call) { generate_message(context, std::move(call)); },
+              ErrorShape::kAnthropic,
+              false,
+              {{"prompt", "messages"}}});
   router.add({"POST", "/v1/messages/count_tokens", Access::kKey, Place::kPrepare, "CountTokensRequest",
               [&context](Call call) { count(context, call); }, ErrorShape::kAnthropic});
 }

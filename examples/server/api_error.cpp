@@ -1,5 +1,6 @@
 #include "api_error.h"
 
+#include <cstdio>
 #include <utility>
 
 namespace server {
@@ -54,6 +55,26 @@ ApiError::ApiError(int status, std::string message, std::string field, std::stri
 
 ApiError::ApiError(const headrace::Error& error)
     : ApiError(status_of(error), error.what(), status_of(error) < 500 ? error.place() : std::string(), code_of(error)) {
+}
+
+ApiError::ApiError(const headrace::Error& error, std::string field)
+    : ApiError(status_of(error), error.message(), status_of(error) < 500 ? std::move(field) : std::string(),
+               code_of(error)) {}
+
+ApiError with_names_of(const headrace::Error& error, const FieldNames& names) {
+  const std::string& place = error.place();
+  for (const auto& [theirs, ours] : names) {
+    if (!place.starts_with(theirs)) continue;
+    const std::string rest = place.substr(theirs.size());
+    if (rest.empty() || rest[0] == '[' || rest[0] == '.') return ApiError(error, ours + rest);
+  }
+  return ApiError(error);
+}
+
+ApiError at_element(const headrace::Error& error, const std::string& field, size_t first) {
+  size_t index = 0;
+  if (std::sscanf(error.place().c_str(), "sequences[%zu]", &index) != 1) return ApiError(error, field);
+  return ApiError(error, field + "[" + std::to_string(first + index) + "]");
 }
 
 OrderedJson error_body(const ApiError& error, ErrorShape shape) {

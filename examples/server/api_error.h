@@ -5,6 +5,8 @@
 
 #include <exception>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "exchange.h"
 #include "json.h"
@@ -17,6 +19,8 @@ class ApiError : public std::exception {
   ApiError(int status, std::string message, std::string field = {}, std::string code = {});
   // An error of the library: what of it the client caused keeps its message and place.
   explicit ApiError(const headrace::Error& error);
+  // The same, about a field that the library has another name for.
+  ApiError(const headrace::Error& error, std::string field);
 
   int status() const { return status_; }
   const std::string& message() const { return message_; }
@@ -28,6 +32,12 @@ class ApiError : public std::exception {
   int status_;
   std::string message_, field_, code_;
 };
+
+// Places in the library's errors, and what the body calls them; what follows a place ("[3]") stays.
+using FieldNames = std::vector<std::pair<std::string, std::string>>;
+ApiError with_names_of(const headrace::Error& error, const FieldNames& names);
+// Of "sequences[i]" that an embedder was given: element first + i of the field.
+ApiError at_element(const headrace::Error& error, const std::string& field, size_t first);
 
 enum class ErrorShape { kOpenAi, kAnthropic };
 

@@ -23,14 +23,16 @@ OrderedJson vector_json(const float* values, size_t count, bool is_base64) {
   return list;
 }
 
-// A text, an array of texts, an array of tokens, or an array of arrays of tokens, as tokens.
+// Of a text, an array of texts, an array of tokens, or an array of arrays of tokens.
+bool is_one_text(const Json& input) { return input.is_string() || input[0].is_number(); }
+
 std::vector<std::vector<int32_t>> read_inputs(const Json& input, const headrace::Tokenizer& tokenizer) {
   const auto read = [&tokenizer](const Json& one) {
     if (one.is_string()) return tokenizer.encode(one.get_ref<const std::string&>(), false, true);
     return one.get<std::vector<int32_t>>();
   };
   std::vector<std::vector<int32_t>> inputs;
-  if (input.is_string() || input[0].is_number()) {
+  if (is_one_text(input)) {
     inputs.push_back(read(input));
   } else {
     for (const Json& one : input) inputs.push_back(read(one));
@@ -53,13 +55,19 @@ void embed(Context& context, const Call& call) {
   }
   const bool is_base64 = text_field(body, "encoding_format", "float") == "base64";
   const std::vector<std::vector<int32_t>> inputs = read_inputs(body.at("input"), choice.served.tokenizer());
+  const bool is_one = is_one_text(body.at("input"));
   OrderedJson data = OrderedJson::array();
   size_t num_tokens = 0;
   for (size_t begin = 0; begin < inputs.size(); begin += kTextsAtATime) {
     if (call.exchange->is_gone()) return;
     const size_t end = std::min(begin + kTextsAtATime, inputs.size());
     const std::vector<std::vector<int32_t>> part(inputs.begin() + begin, inputs.begin() + end);
-    const std::vector<float> rows = embedder.embed(part);
+    std::vector<float> rows;
+    try {
+      rows = embedder.embed(part);
+    } catch (const headrace::Error& error) {
+      throw is_one ? ApiError(error, "input") : at_element(error, "input", begin);
+    }
     for (size_t i = begin; i < end; ++i) {
       num_tokens += inputs[i].size();
       data.push_back({{"object", "embedding"},

@@ -117,8 +117,15 @@ void chat(Context& context, Call call) {
 }  // namespace
 
 void add_chat(Router& router, Context& context) {
-  router.add({"POST", "/v1/chat/completions", Access::kKey, Place::kPrepare, "ChatRequest",
-              [&context](Call call) { chat(context, std::move(call)); }});
+  router.add({"POST",
+              "/v1/chat/completions",
+              Access::kKey,
+              Place::kPrepare,
+              "ChatRequest",
+              [&context](Call call) { chat(context, std::move(call)); },
+              ErrorShape::kOpenAi,
+              false,
+              {{"prompt", "messages"}, {"variables", "chat_template_kwargs"}, {"stop_tokens", "stop_token_ids"}}});
 }
 
 }  // namespace server

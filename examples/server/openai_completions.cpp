@@ -70,20 +70,21 @@ class CompletionFormat : public OpenAiFormat {
   std::vector<Choice> choices_;
 };
 
-// One prompt: a text, or its tokens.
-void add_prompt(headrace::Request& request, const Json& prompt) {
+// One prompt: a text, or its tokens. place: where it stands in the body.
+void add_prompt(headrace::Request& request, const Json& prompt, const std::string& place) {
   if (prompt.is_string()) {
     request.add_text(prompt.get_ref<const std::string&>(), HEADRACE_ADD_SPECIAL | HEADRACE_PARSE_SPECIAL);
-  } else {
+    return;
+  }
+  try {
     request.add_tokens(prompt.get<std::vector<int32_t>>());
+  } catch (const headrace::Error& error) {
+    throw with_names_of(error, {{"tokens", place}});
   }
 }
 
-// A text, an array of texts, an array of tokens, or an array of arrays of tokens.
-std::vector<Json> prompts_of(const Json& field) {
-  if (field.is_array() && !field.empty() && !field[0].is_number()) return field.get<std::vector<Json>>();
-  return {field};
-}
+// Of a text, an array of texts, an array of tokens, or an array of arrays of tokens.
+bool is_one_prompt(const Json& field) { return !field.is_array() || field.empty() || field[0].is_number(); }
 
 void complete(Context& context, Call call) {
   const Json& body = call.body;
@@ -97,15 +98,16 @@ void complete(Context& context, Call call) {
   if (integer_field(body, "best_of", draw.sampling.n) != draw.sampling.n) {
     throw ApiError(400, "is not supported where it is not n", "best_of", "unsupported_parameter");
   }
-  const std::vector<Json> prompts = prompts_of(body.at("prompt"));
+  const bool is_one = is_one_prompt(body.at("prompt"));
+  const auto prompts = is_one ? std::vector<Json>{body.at("prompt")} : body.at("prompt").get<std::vector<Json>>();
   OpenAiOptions options = read_openai_options(body, choice.name);
   options.num_choices = prompts.size() * draw.sampling.n;
   options.has_logprobs = draw.sampling.num_logprobs >= 0;
   std::vector<headrace::Request> requests;
-  for (const Json& prompt : prompts) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
     requests.push_back(make_request(call, context, choice, draw));
     requests.back().set_progress(options.has_progress);
-    add_prompt(requests.back(), prompt);
+    add_prompt(requests.back(), prompts[i], is_one ? "prompt" : "prompt[" + std::to_string(i) + "]");
   }
   std::unique_ptr<AnswerFormat> format = std::make_unique<CompletionFormat>(call.exchange, served.tokenizer(), options);
   if (const Json* session = find_field(body, "session")) {
@@ -120,8 +122,15 @@ void complete(Context& context, Call call) {
 }  // namespace
 
 void add_completions(Router& router, Context& context) {
-  router.add({"POST", "/v1/completions", Access::kKey, Place::kPrepare, "CompletionRequest",
-              [&context](Call call) { complete(context, std::move(call)); }});
+  router.add({"POST",
+              "/v1/completions",
+              Access::kKey,
+              Place::kPrepare,
+              "CompletionRequest",
+              [&context](Call call) { complete(context, std::move(call)); },
+              ErrorShape::kOpenAi,
+              false,
+              {{"stop_tokens", "stop_token_ids"}}});
 }
 
 }  // namespace server

@@ -170,8 +170,15 @@ void respond(Context& context, Call call) {
 }  // namespace
 
 void add_responses(Router& router, Context& context) {
-  router.add({"POST", "/v1/responses", Access::kKey, Place::kPrepare, "ResponseRequest",
-              [&context](Call call) { respond(context, std::move(call)); }});
+  router.add({"POST",
+              "/v1/responses",
+              Access::kKey,
+              Place::kPrepare,
+              "ResponseRequest",
+              [&context](Call call) { respond(context, std::move(call)); },
+              ErrorShape::kOpenAi,
+              false,
+              {{"prompt", "input"}, {"variables", "chat_template_kwargs"}, {"stop_tokens", "stop_token_ids"}}});
 }
 
 }  // namespace server

@@ -79,8 +79,12 @@ void rerank(Context& context, const Call& call) {
   const Json& documents = body.at("documents");
   const headrace::Tokenizer& tokenizer = choice.served.tokenizer();
   const PairWriter pairs(choice.served, query);
-  const std::vector<float> query_row =
-      is_classifier ? std::vector<float>() : embedder.embed(std::vector<Tokens>{tokenizer.encode(query, false, true)});
+  std::vector<float> query_row;
+  try {
+    if (!is_classifier) query_row = embedder.embed(std::vector<Tokens>{tokenizer.encode(query, false, true)});
+  } catch (const headrace::Error& error) {
+    throw ApiError(error, "query");
+  }
 
   std::vector<Ranked> ranked;
   size_t num_tokens = 0;
@@ -98,7 +102,12 @@ void rerank(Context& context, const Call& call) {
       }
       num_tokens += sequences.back().size();
     }
-    const std::vector<float> rows = is_classifier ? embedder.embed(sequences, segments) : embedder.embed(sequences);
+    std::vector<float> rows;
+    try {
+      rows = is_classifier ? embedder.embed(sequences, segments) : embedder.embed(sequences);
+    } catch (const headrace::Error& error) {
+      throw at_element(error, "documents", begin);
+    }
     for (size_t i = 0; i < sequences.size(); ++i) {
       const float* row = rows.data() + i * size;
       ranked.push_back({begin + i, is_classifier ? 1 / (1 + std::exp(-static_cast<double>(*row)))

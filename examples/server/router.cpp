@@ -149,7 +149,7 @@ void Router::run(const Route& route, Call call, const SchemaCheck& schemas) {
   } catch (const ApiError& error) {
     exchange->reply(error_reply(error, route.errors));
   } catch (const headrace::Error& error) {
-    exchange->reply(error_reply(ApiError(error), route.errors));
+    exchange->reply(error_reply(with_names_of(error, route.names), route.errors));
   } catch (const std::exception& error) {
     exchange->reply(error_reply(ApiError(500, error.what()), route.errors));
   }

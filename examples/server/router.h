@@ -45,6 +45,7 @@ struct Route {
   std::function<void(Call)> handler;
   ErrorShape errors = ErrorShape::kOpenAi;
   bool is_body_optional = false;  // none stands for {}
+  FieldNames names = {};          // for the library's errors
 };
 
 // Thread rule: the I/O thread.

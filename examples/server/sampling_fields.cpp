@@ -116,8 +116,13 @@ headrace::Request make_request(const Call& call, const Context& context, const S
     deadline = deadline > 0 ? std::min(deadline, asked) : asked;
   }
   request.set_deadline(deadline);
-  if (choice.adapter) request.set_adapter(*choice.adapter);
   request.set_tenant(call.caller.tenant);
+  if (choice.adapter) {
+    if (find_field(body, "session") != nullptr) {
+      throw ApiError(400, "is an adapter, which sessions do not have", "model", "unsupported");
+    }
+    request.set_adapter(*choice.adapter);
+  }
   if (find_field(body, "session") == nullptr) {
     request.set_cache_salt(cache_salt_of(call));
   } else if (find_field(body, "cache_salt") != nullptr) {

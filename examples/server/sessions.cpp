@@ -148,8 +148,15 @@ std::unique_ptr<AnswerFormat> commit_when_done(std::unique_ptr<AnswerFormat> for
 void add_sessions(Router& router, Context& context) {
   const auto add = [&](const char* method, const char* path, const char* schema, void (*handler)(Context&, const Call&),
                        bool is_body_optional = false) {
-    router.add({method, path, Access::kKey, Place::kPrepare, schema,
-                [&context, handler](Call call) { handler(context, call); }, ErrorShape::kOpenAi, is_body_optional});
+    router.add({method,
+                path,
+                Access::kKey,
+                Place::kPrepare,
+                schema,
+                [&context, handler](Call call) { handler(context, call); },
+                ErrorShape::kOpenAi,
+                is_body_optional,
+                {{"num_tokens", "tokens"}}});
   };
   add("POST", "/v1/sessions", "SessionRequest", create, true);
   add("POST", "/v1/sessions/*/fork", "", fork);

@@ -156,6 +156,7 @@ class Chat(ServerTest):
         refused("stop[1]", stop=["a", ""])
         refused("logit_bias.x", logit_bias={"x": 1})
         refused("top_logprobs", top_logprobs=2)
+        refused("chat_template_kwargs.messages", chat_template_kwargs={"messages": []})
         refused("stream_options", stream_options={"include_usage": True})
         refused("model", 404, model="gpt-9")
         self.assertEqual(refused("tools", tools=[{"type": "function"}])["code"], "unsupported_parameter")
@@ -166,7 +167,7 @@ class Chat(ServerTest):
         for body in (b"{", b"[]", b"", b"\xff", b"[" * 100000, b'{"messages": "\xff"}'):
             status, _, data = self.server.ask("POST", path, body, {"Content-Type": "application/json"})
             self.assertEqual(status, 400, data)
-        self.assertEqual(self.assert_refused(path, {"messages": [{"role": "user", "content": "a" * 9000}]}, 400, "prompt")
+        self.assertEqual(self.assert_refused(path, {"messages": [{"role": "user", "content": "a" * 9000}]}, 400, "messages")
                          ["code"], "context_length_exceeded")
 
 
@@ -217,7 +218,9 @@ class Completions(ServerTest):
         refused("best_of", best_of=2)
         refused("prompt[1]", prompt=[1, -1])
         refused("prompt[0][0]", prompt=[["a"]])
-        refused("tokens[0]", prompt=[100000])
+        refused("prompt[0]", prompt=[100000])
+        refused("prompt[1][2]", prompt=[[5], [5, 5, 100000]])
+        refused("stop_token_ids", stop_token_ids=[100000])
 
 
 class Responses(ServerTest):

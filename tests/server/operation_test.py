@@ -212,6 +212,11 @@ class Pages(ServerTest):
 
 @needs_packages
 class Metrics(ServerTest):
+    # Times are in seconds, sizes in bytes, shares between 0 and 1; names are not abbreviated.
+    UNITS_OF_OTHERS = {"s", "sec", "ms", "us", "ns", "m", "h", "milliseconds", "microseconds", "nanoseconds", "minutes",
+                       "hours", "days", "b", "kb", "mb", "gb", "kilobytes", "megabytes", "gigabytes", "kib", "mib", "gib",
+                       "percent", "gauge", "counter", "histogram"}
+
     def test_the_format(self):
         from prometheus_client.parser import text_string_to_metric_families
         self.server.post("/v1/completions", {"prompt": "a", "max_tokens": 5, "ignore_eos": True})
@@ -225,7 +230,13 @@ class Metrics(ServerTest):
                 # As promtool's linter asks: help, base units, no type in the name, counters that end in _total.
                 self.assertTrue(family.documentation.endswith("."))
                 self.assertRegex(family.name, r"\Aheadrace_[a-z_]+\Z")
-                self.assertNotRegex(family.name, "_(ms|milliseconds|kb|count|sum|bucket|gauge|counter|histogram)$")
+                parts = set(family.name.split("_"))
+                self.assertFalse(parts & self.UNITS_OF_OTHERS, family.name)
+                self.assertNotRegex(family.name, "_(count|sum|bucket|info)$")
+                self.assertNotIn(family.type, parts)
+                for name in {name for sample in family.samples for name in sample.labels}:
+                    self.assertRegex(name, r"\A[a-z_]+\Z")
+                    self.assertTrue(name != "le" or family.type == "histogram", family.name)
                 self.assertNotEqual(family.type, "unknown")
                 self.assertTrue(family.samples)
                 if family.type == "counter":

@@ -64,7 +64,7 @@ class Bodies(ServerTest):
         # 100 KB are read; that they do not fit is said with the counts, and nothing is cut.
         error = self.assert_refused("/v1/completions", {"prompt": "a" * 100000}, 400, "prompt")
         self.assertRegex(error["message"], "100001 tokens .* context of 4096")
-        self.assert_refused("/v1/chat/completions", {"messages": HELLO * 50000}, 400, "prompt")
+        self.assert_refused("/v1/chat/completions", {"messages": HELLO * 50000}, 400, "messages")
         with self.server.connect() as client:
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                            b"Content-Length: 1000000000\r\n\r\n")

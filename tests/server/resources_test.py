@@ -122,7 +122,8 @@ class Embeddings(ServerTest):
         self.assert_refused("/v1/embeddings", {"input": ""}, 400, "input")
         self.assert_refused("/v1/embeddings", {"input": ["a", ""]}, 400, "input[1]")
         self.assert_refused("/v1/embeddings", {"input": "a", "dimensions": 2}, 400, "dimensions")
-        self.assert_refused("/v1/embeddings", {"input": "a" * 100}, 400, "sequences[0]")
+        self.assert_refused("/v1/embeddings", {"input": "a" * 100}, 400, "input")
+        self.assert_refused("/v1/embeddings", {"input": ["a"] * 40 + ["a" * 100]}, 400, "input[40]")
         self.assert_refused("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}, 400, "model",
                             "generates nothing")
 
@@ -136,6 +137,8 @@ class Embeddings(ServerTest):
         self.assertEqual(scores, sorted(scores, reverse=True))
         self.assertEqual(len(self.server.post("/v1/rerank", {"query": "hello", "documents": documents, "top_n": 1})
                              ["results"]), 1)
+        self.assert_refused("/v1/rerank", {"query": "hello", "documents": ["a"] * 20 + ["a" * 100]}, 400, "documents[20]")
+        self.assert_refused("/v1/rerank", {"query": "a" * 100, "documents": documents}, 400, "query")
 
 
 class Ranking(ServerTest):

@@ -76,6 +76,7 @@ class SeveralModels(SeveralServed):
         self.server.post("/v1/load_lora_adapter", {**load, "model": "other"})
         self.assertEqual(self.server.get("/v1/models/mine")["parent"], "other")
         self.assertEqual(self.server.post("/v1/completions", {"prompt": "a", "model": "mine", **DRAW})["model"], "mine")
+        self.assert_refused("/v1/completions", {**body, "model": "mine"}, 400, "model", "sessions do not have")
         self.assert_refused("/v1/load_lora_adapter", {**load, "model": "tiny"}, 409, "lora_name")
         self.server.post("/v1/unload_lora_adapter", {"lora_name": "mine"})
 

@@ -19,7 +19,7 @@ import unittest
 
 from server_process import ServerTest, http_request
 
-MAX_GROWTH = 16 << 20  # bytes of resident memory
+MAX_GROWTH = 8 << 20  # bytes of resident memory
 MAX_HEALTH_SECONDS = 10  # for an answer, beside all others on a machine of two cores
 STEADY = {"prompt": "the same prompt again and again", "max_tokens": 24, "ignore_eos": True, "temperature": 0}
 
