@@ -8,6 +8,10 @@
 namespace headrace {
 
 namespace {
+
+// What computes with it has float32.
+bool is_float(const std::optional<double>& number) { return number && std::isfinite(static_cast<float>(*number)); }
+
 const nlohmann::json& empty_object() {
   static const nlohmann::json kEmpty = nlohmann::json::object();
   return kEmpty;
@@ -34,16 +38,23 @@ Result<int64_t> ConfigReader::integer(std::string_view key, int64_t low, int64_t
 }
 
 Result<int64_t> ConfigReader::integer_or(std::string_view key, int64_t low, int64_t high, int64_t fallback) const {
-  if (!has(key)) return fallback;
-  return integer(key, low, high);
+  if (has(key)) return integer(key, low, high);
+  if (fallback > high) return malformed(place_of(key), "missing, and its default {} is above {}", fallback, high);
+  return fallback;
 }
 
 Result<double> ConfigReader::number_or(std::string_view key, double fallback) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return fallback;
   const std::optional<double> number = json_number(*value);
-  if (!number || !std::isfinite(*number)) return malformed(place_of(key), "not a finite number");
+  if (!is_float(number)) return malformed(place_of(key), "not a finite number");
   return *number;
+}
+
+Result<double> ConfigReader::positive_or(std::string_view key, double fallback) const {
+  HEADRACE_ASSIGN_OR_RETURN(const double number, number_or(key, fallback));
+  if (!(static_cast<float>(number) > 0)) return malformed(place_of(key), "{} is not a positive number", number);
+  return number;
 }
 
 Result<bool> ConfigReader::boolean_or(std::string_view key, bool fallback) const {
@@ -92,7 +103,7 @@ Result<std::vector<double>> ConfigReader::numbers(std::string_view key) const {
   if (!value->is_array()) return malformed(place_of(key), "not a list");
   for (const auto& item : *value) {
     const std::optional<double> number = json_number(item);
-    if (!number || !std::isfinite(*number)) return malformed(place_of(key), "not a list of finite numbers");
+    if (!is_float(number)) return malformed(place_of(key), "not a list of finite numbers");
     out.push_back(*number);
   }
   return out;
@@ -125,9 +136,21 @@ Status ConfigReader::check_known(std::span<const std::string_view> keys, std::sp
   return {};
 }
 
+namespace {
+constexpr std::string_view kRopeKeys[] = {"rope_theta", "rope_type", "type", "partial_rotary_factor", "mrope_section",
+                                          "factor", "original_max_position_embeddings", "attention_factor",
+                                          "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "truncate",
+                                          "mscale", "mscale_all_dim", "short_factor", "long_factor", "alpha",
+                                          // Of a family, which reads it.
+                                          "llama_4_scaling_beta",
+                                          // That a model was trained with its scaling.
+                                          "finetuned"};
+}  // namespace
+
 Result<RopeConfig> read_rope_parameters(const ConfigReader& rope, double default_theta, int64_t max_position_embeddings,
                                         std::optional<double> partial_default) {
   RopeConfig out;
+  HEADRACE_RETURN_IF_ERROR(rope.check_known(kRopeKeys));
   HEADRACE_ASSIGN_OR_RETURN(out.theta, rope.number_or("rope_theta", default_theta));
   HEADRACE_ASSIGN_OR_RETURN(const std::string old_key, rope.text_or("type", "default"));
   HEADRACE_ASSIGN_OR_RETURN(out.scaling.type, rope.text_or("rope_type", old_key));

@@ -27,10 +27,12 @@ class ConfigReader {
   bool contains_null(std::string_view key) const;
   std::string place_of(std::string_view key) const { return place_ + "/" + std::string(key); }
 
-  // kMalformed when absent (without fallback), of another type, or outside [low, high].
+  // kMalformed when absent (without fallback, or where the fallback is above high), of another type, or outside [low, high].
   Result<int64_t> integer(std::string_view key, int64_t low, int64_t high) const;
   Result<int64_t> integer_or(std::string_view key, int64_t low, int64_t high, int64_t fallback) const;
   Result<double> number_or(std::string_view key, double fallback) const;
+  // kMalformed for a number that is not above zero as a float, too.
+  Result<double> positive_or(std::string_view key, double fallback) const;
   Result<bool> boolean_or(std::string_view key, bool fallback) const;
   Result<std::string> text_or(std::string_view key, std::string fallback) const;
   // Empty when absent.

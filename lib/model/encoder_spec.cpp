@@ -118,7 +118,7 @@ std::vector<WeightEntry> list_encoder_weights(const EncoderSpec& spec) {
   const auto mels = static_cast<uint64_t>(spec.audio->num_mels);
   for (const auto& [name, channels] : {std::pair("conv_1", mels), std::pair("conv_2", hidden)}) {
     WeightEntry kernel{fmt::format("{}.weight", name), "", {hidden, 3 * channels}};
-    kernel.flat = true;  // [out, in, 3] in files
+    kernel.file_shape = {hidden, channels, 3};
     out.push_back(std::move(kernel));
     out.push_back({fmt::format("{}.bias", name), "", {hidden}});
   }

@@ -19,8 +19,19 @@ Result<int64_t> GgufReader::integer_or(std::string_view suffix, int64_t low, int
 }
 
 Result<double> GgufReader::number_or(std::string_view suffix, double fallback) const {
+  // What is written as an integer is no damaged float's value.
+  const GgufValue* const found = file_.find_metadata(key(suffix));
+  if (found != nullptr && found->type() != GgufType::kF32 && found->type() != GgufType::kF64) {
+    return malformed(key(suffix), "not of a float's type");
+  }
   HEADRACE_ASSIGN_OR_RETURN(const double value, file_.get_f64_or(key(suffix), fallback));
-  if (!std::isfinite(value)) return malformed(key(suffix), "not a finite number");
+  if (!std::isfinite(static_cast<float>(value))) return malformed(key(suffix), "not a finite number");
+  return value;
+}
+
+Result<double> GgufReader::positive_or(std::string_view suffix, double fallback) const {
+  HEADRACE_ASSIGN_OR_RETURN(const double value, number_or(suffix, fallback));
+  if (!(static_cast<float>(value) > 0)) return malformed(key(suffix), "{} is not a positive number", value);
   return value;
 }
 
@@ -45,15 +56,15 @@ Result<RopeScaling> GgufReader::rope_scaling(int64_t max_position_embeddings) co
   }
   scaling.type = type;
   if (!has("rope.scaling.factor")) return malformed(key("rope.scaling.factor"), "missing");
-  HEADRACE_ASSIGN_OR_RETURN(scaling.factor, number_or("rope.scaling.factor", 1.0));
+  HEADRACE_ASSIGN_OR_RETURN(scaling.factor, positive_or("rope.scaling.factor", 1.0));
   if (type == "linear") return scaling;
   HEADRACE_ASSIGN_OR_RETURN(const int64_t original,
                             integer_or("rope.scaling.original_context_length", 1, INT32_MAX, max_position_embeddings));
   scaling.original_max_positions = static_cast<double>(original);
-  HEADRACE_ASSIGN_OR_RETURN(scaling.beta_fast, number_or("rope.scaling.yarn_beta_fast", 32.0));
-  HEADRACE_ASSIGN_OR_RETURN(scaling.beta_slow, number_or("rope.scaling.yarn_beta_slow", 1.0));
+  HEADRACE_ASSIGN_OR_RETURN(scaling.beta_fast, positive_or("rope.scaling.yarn_beta_fast", 32.0));
+  HEADRACE_ASSIGN_OR_RETURN(scaling.beta_slow, positive_or("rope.scaling.yarn_beta_slow", 1.0));
   // The file's factor multiplies the one that follows from the extension.
-  HEADRACE_ASSIGN_OR_RETURN(const double extra, number_or("rope.scaling.attn_factor", 1.0));
+  HEADRACE_ASSIGN_OR_RETURN(const double extra, positive_or("rope.scaling.attn_factor", 1.0));
   if (extra != 1.0)
     scaling.attention_factor = extra * (scaling.factor <= 1 ? 1.0 : 0.1 * std::log(scaling.factor) + 1.0);
   return scaling;

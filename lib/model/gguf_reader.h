@@ -27,6 +27,8 @@ class GgufReader {
   Result<int64_t> integer(std::string_view suffix, int64_t low, int64_t high) const;
   Result<int64_t> integer_or(std::string_view suffix, int64_t low, int64_t high, int64_t fallback) const;
   Result<double> number_or(std::string_view suffix, double fallback) const;
+  // kMalformed for a number that is not above zero as a float, too.
+  Result<double> positive_or(std::string_view suffix, double fallback) const;
 
   // kUnsupported for a key under the architecture's prefix that is not listed: each such key is a parameter
   // of the computation.

@@ -14,13 +14,14 @@ void add_linear(std::vector<WeightEntry>& out, const std::string& name, int64_t 
   if (bias) out.push_back({name + ".bias", "", {size(rows)}});
 }
 
-void add_vector(std::vector<WeightEntry>& out, const std::string& name, int64_t count) {
-  out.push_back({name, "", {size(count)}});
-  out.back().flat = true;
+// A vector of which files may make a matrix, or a column.
+void add_vector(std::vector<WeightEntry>& out, const std::string& name, int64_t rows, int64_t cols = 1) {
+  out.push_back({name, "", {size(rows * cols)}});
+  out.back().file_shape = {size(rows), size(cols)};
 }
 
 void add_conv(std::vector<WeightEntry>& out, const std::string& name, int64_t channels, int64_t kernel, bool bias) {
-  add_vector(out, name + ".weight", channels * kernel);
+  add_vector(out, name + ".weight", channels, kernel);
   if (bias) add_vector(out, name + ".bias", channels);
 }
 
@@ -42,7 +43,7 @@ void add_mixer(std::vector<WeightEntry>& out, const std::string& prefix, const M
   add_linear(out, prefix + "state_b", spec.state_size, spec.channels, false);
   add_linear(out, prefix + "state_c", spec.state_size, spec.channels, false);
   add_linear(out, prefix + "step", spec.channels, spec.step_rank, true);
-  add_vector(out, prefix + "rate", int64_t{spec.channels} * spec.state_size);
+  add_vector(out, prefix + "rate", spec.channels, spec.state_size);
   add_vector(out, prefix + "skip", spec.channels);
   add_linear(out, prefix + "mixer_out", hidden, spec.channels, spec.bias);
 }
@@ -55,7 +56,9 @@ void add_mixer(std::vector<WeightEntry>& out, const std::string& prefix, const M
   add_vector(out, prefix + "step.bias", spec.num_heads);
   add_vector(out, prefix + "rate", spec.num_heads);
   add_vector(out, prefix + "skip", spec.num_heads);
-  if (spec.gated_norm) add_vector(out, prefix + "mixer_norm.weight", spec.inner());
+  if (spec.gated_norm) {
+    add_vector(out, prefix + "mixer_norm.weight", spec.norm_groups, spec.inner() / spec.norm_groups);
+  }
   add_linear(out, prefix + "mixer_out", hidden, spec.inner(), spec.bias);
 }
 

@@ -193,7 +193,9 @@ std::vector<WeightEntry> list_vision_weights(const VisionSpec& spec) {
   const int32_t hidden = spec.encoder.hidden_size;
   const size_t patch = out.size();
   add_matrix(out, "patch", hidden, spec.patch_floats(), spec.patch_bias);
-  out[patch].flat = true;  // a convolution's, with an axis for each side of a patch
+  const auto side = static_cast<uint64_t>(spec.patch_size);  // files have a convolution's axes
+  out[patch].file_shape = {static_cast<uint64_t>(hidden), static_cast<uint64_t>(spec.channels),
+                           static_cast<uint64_t>(spec.frames), side, side};
   if (spec.class_row) out.push_back({"class_row", "", {static_cast<uint64_t>(hidden)}});
   if (spec.num_positions > 0) add_matrix(out, "positions", spec.num_positions, hidden, false);
   add_projector(out, "projector", spec, spec.projector);

@@ -29,7 +29,7 @@ void add_qk_norm(std::vector<WeightEntry>& out, const std::string& name, const G
   const bool shared =
       attention.qk_norm_kind == QkNormKind::kHead || attention.qk_norm_kind == QkNormKind::kHeadAfterRotation;
   WeightEntry entry{name + ".weight", "", {size(attention.head_dim) * (shared ? 1 : size(heads))}};
-  entry.flat = attention.qk_norm_kind == QkNormKind::kHeadLayer;  // [heads, head_dim] in some files
+  if (attention.qk_norm_kind == QkNormKind::kHeadLayer) entry.file_shape = {size(heads), size(attention.head_dim)};
   out.push_back(std::move(entry));
 }
 
@@ -118,7 +118,7 @@ void add_compressor(std::vector<WeightEntry>& out, const std::string& prefix, co
   add_linear(out, prefix + "value", values, hidden, false);
   add_linear(out, prefix + "gate", values, hidden, false);
   WeightEntry bias{prefix + "bias", "", {size(spec.run) * values}};
-  bias.flat = true;
+  bias.file_shape = {size(spec.run), values};
   out.push_back(std::move(bias));
   out.push_back({prefix + "norm.weight", "", {head_dim}});
 }
@@ -182,7 +182,8 @@ void add_feed_forward(std::vector<WeightEntry>& out, const std::string& prefix, 
   if (moe.router.expert_scale) out.push_back({prefix + "router.expert_scale", "", {experts}});
   if (moe.router.by_token) {
     WeightEntry table{prefix + "router.by_token", "", {vocab_size * size(moe.router.top_k)}};
-    table.flat = true;
+    table.file_shape = {vocab_size, size(moe.router.top_k)};
+    table.integers = true;
     out.push_back(std::move(table));
   }
   for (uint64_t e = 0; e < experts; ++e) {
@@ -262,8 +263,9 @@ struct FoundName {
   bool stacked = false;  // the tensor holds all experts or heads
 };
 
-// "layers.3.q_proj.weight" -> "model.layers.3.self_attn.q_proj.weight"
-FoundName file_name(const WeightEntry& entry, const WeightNaming& naming, const TensorFile& file) {
+// "layers.3.q_proj.weight" -> "model.layers.3.self_attn.q_proj.weight": the name that the file has, or else every name
+// that files have for it.
+std::vector<FoundName> file_names(const WeightEntry& entry, const WeightNaming& naming, const TensorFile& file) {
   std::string_view full = entry.name;
   std::string prefix;
   std::span<const NamePair> table = naming.top;
@@ -286,18 +288,18 @@ FoundName file_name(const WeightEntry& entry, const WeightNaming& naming, const 
     name += suffix;
     return FoundName{name, &pair, star == std::string_view::npos && pattern.find('*') != std::string::npos};
   };
-  FoundName first;
+  std::vector<FoundName> missing;
   for (const bool whole : {true, false}) {
     if (!whole && last_dot == std::string::npos) break;  // a name without a suffix
     const size_t end = whole ? pattern.size() : last_dot;
     for (const NamePair& pair : table) {
       if (pair.ours != std::string_view(pattern).substr(0, end)) continue;
       FoundName name = found(pair, std::string_view(pattern).substr(end));
-      if (file.find(name.name) != nullptr) return name;
-      if (first.pair == nullptr) first = std::move(name);
+      if (file.find(name.name) != nullptr) return {std::move(name)};
+      missing.push_back(std::move(name));
     }
   }
-  return first;
+  return missing;
 }
 
 uint64_t product(const Shape& shape) {
@@ -311,6 +313,12 @@ Shape trimmed(const Shape& shape) {
   size_t first = 0;
   while (first + 1 < shape.size() && shape[first] == 1) ++first;
   return {shape.begin() + static_cast<int64_t>(first), shape.end()};
+}
+
+// No axis of one says anything.
+Shape without_ones(Shape shape) {
+  std::erase(shape, 1);
+  return shape;
 }
 
 // Divides tensors that hold several weights, in the order in which they ask.
@@ -328,10 +336,12 @@ class Divider {
 
   Status place(WeightEntry& entry, const FoundName& found, const TensorEntry& tensor) {
     Shares& shares = shares_[entry.file_name];
-    if (entry.flat) {
-      if (product(tensor.shape) == product(entry.shape)) return place_flat(entry, shares);
-      return malformed(entry.file_name, "shape [{}], expected {} elements", fmt::join(tensor.shape, ", "),
-                       product(entry.shape));
+    if (!entry.file_shape.empty()) {
+      const Shape shape = without_ones(tensor.shape);
+      if (shape == without_ones(entry.shape) || shape == without_ones(entry.file_shape))
+        return place_flat(entry, shares);
+      return malformed(entry.file_name, "shape [{}], expected [{}] or [{}]", fmt::join(tensor.shape, ", "),
+                       fmt::join(entry.file_shape, ", "), fmt::join(entry.shape, ", "));
     }
     const uint64_t rows = entry.shape.size() == 1 ? 1 : entry.shape[0], cols = entry.shape.back();
     entry.row_stride = cols;
@@ -342,14 +352,19 @@ class Divider {
       return malformed(entry.file_name, "shape [{}], expected [{}]", fmt::join(tensor.shape, ", "),
                        fmt::join(entry.shape, ", "));
     }
-    const uint64_t total = product(tensor.shape), stack = found.stacked ? entry.count : 1;
-    const uint64_t index = found.stacked ? entry.index : 0, last = tensor.shape.empty() ? 1 : tensor.shape.back();
+    const Shape shape = trimmed(tensor.shape);
+    const uint64_t total = product(shape), stack = found.stacked ? entry.count : 1;
+    const uint64_t index = found.stacked ? entry.index : 0, last = shape.empty() ? 1 : shape.back();
     const auto refuse = [&] {
       return malformed(entry.file_name, "shape [{}] does not divide into {} of [{}] and the like",
                        fmt::join(tensor.shape, ", "), stack, fmt::join(entry.shape, ", "));
     };
     if (total % stack != 0 || total == 0) return refuse();
     const uint64_t item = total / stack;
+    // What is stacked has an axis of its own, or its rows follow each other.
+    const size_t axes = entry.shape.size();
+    if (shape.size() > axes + (stack > 1 ? 1 : 0) || (shape.size() > axes && shape[0] != stack)) return refuse();
+    if (axes == 1 && last != item) return refuse();
     shares.next.resize(stack);
     Next& next = shares.next[index];
     const bool interleaved = found.pair->interleaved;
@@ -388,8 +403,8 @@ class Divider {
                               uint64_t cols) {
     const bool vector = entry.shape.size() == 1;
     const uint64_t total = product(tensor.shape), head = entry.head_rows * (vector ? 1 : cols);
-    if (head == 0 || total != shares.uses * rows * cols || rows * cols % head != 0 ||
-        (!vector && tensor.shape.back() != cols)) {
+    if (head == 0 || total != shares.uses * rows * cols || rows * cols % head != 0 || tensor.shape.empty() ||
+        tensor.shape.back() != (vector ? total : cols)) {
       return malformed(entry.file_name, "shape [{}] does not divide into heads of {} times [{}]",
                        fmt::join(tensor.shape, ", "), shares.uses, fmt::join(entry.shape, ", "));
     }
@@ -460,21 +475,54 @@ bool ignored(const std::string& name, const WeightNaming& naming) {
          std::any_of(naming.ignored_suffixes.begin(), naming.ignored_suffixes.end(), ends);
 }
 
+bool is_integer(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kI16 || dtype == DType::kI32 || dtype == DType::kI64 ||
+         dtype == DType::kU8;
+}
+
+// A missing tensor has the name that others of its kind have in this file.
+FoundName likeliest(std::vector<FoundName> names, const std::map<const NamePair*, uint64_t>& found) {
+  const auto times = [&](const FoundName& name) {
+    const auto it = found.find(name.pair);
+    return it == found.end() ? 0 : it->second;
+  };
+  return std::move(*std::ranges::max_element(names, {}, times));
+}
+
 // Names each entry's tensor, and finds its place in those that are in the file.
 Status place_weights(std::vector<WeightEntry>& entries, const WeightNaming& naming, const TensorFile& file) {
+  std::vector<std::vector<FoundName>> candidates;
+  std::map<const NamePair*, uint64_t> found;
+  for (WeightEntry& entry : entries) {
+    candidates.push_back(file_names(entry, naming, file));
+    if (candidates.back().empty()) return unsupported(entry.name, "a weight that files of this kind have no name for");
+    if (file.find(candidates.back()[0].name) != nullptr) ++found[candidates.back()[0].pair];
+  }
   Divider divider;
   std::vector<FoundName> names;
-  for (WeightEntry& entry : entries) {
-    names.push_back(file_name(entry, naming, file));
-    entry.file_name = names.back().name;
-    if (entry.file_name.empty()) return internal_error(entry.name, "no name in this kind of file");
-    divider.count_use(entry.file_name);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    names.push_back(likeliest(std::move(candidates[i]), found));
+    entries[i].file_name = names.back().name;
+    divider.count_use(entries[i].file_name);
   }
   for (size_t i = 0; i < entries.size(); ++i) {
     const TensorEntry* tensor = file.find(entries[i].file_name);
-    if (tensor != nullptr) HEADRACE_RETURN_IF_ERROR(divider.place(entries[i], names[i], *tensor));
+    if (tensor == nullptr) continue;
+    if (is_integer(tensor->dtype) && !entries[i].integers) {
+      return unsupported(tensor->name, "its values are integers, {}", dtype_name(tensor->dtype));
+    }
+    HEADRACE_RETURN_IF_ERROR(divider.place(entries[i], names[i], *tensor));
   }
   return divider.check_used_up();
+}
+
+// Names the tensor as it was looked for, in every form that files have.
+Status missing(const WeightEntry& entry, const WeightNaming& naming, const TensorFile& file) {
+  std::string others;
+  for (const FoundName& name : file_names(entry, naming, file)) {
+    if (name.name != entry.file_name) others += ", nor " + name.name;
+  }
+  return not_found(entry.file_name, "the file has no such tensor{}", others);
 }
 
 }  // namespace
@@ -559,7 +607,7 @@ Result<std::vector<WeightEntry>> resolve_weights(std::vector<WeightEntry> entrie
   std::unordered_set<std::string_view> used;
   for (const WeightEntry& entry : entries) {
     const TensorEntry* tensor = file.find(entry.file_name);
-    if (tensor == nullptr) return not_found(entry.file_name, "the file has no such tensor");
+    if (tensor == nullptr) return missing(entry, naming, file);
     used.insert(tensor->name);
   }
   for (const TensorEntry& tensor : file.tensors()) {

@@ -106,6 +106,8 @@ class Loader {
   float layer_norm_offset = 0.0f;             // of the weights of layer norms, which the op leaves alone
 
   bool has(const std::string& name) const { return entries_.contains(name); }
+  // Of a weight that the spec has.
+  const std::string& file_name(const std::string& name) const { return entries_.at(name)->file_name; }
   // Leaves `out` empty when the spec has no such weight.
   Status optional_vector(const std::string& name, std::vector<float>& out) {
     return has(name) ? vector(name, out) : Status();
@@ -245,14 +247,14 @@ Status load_experts_by_token(Loader& loader, const std::string& name, const Rout
   for (size_t i = 0; i < table.size(); ++i) {
     const auto expert = static_cast<int32_t>(std::clamp(table[i], -1.0f, static_cast<float>(spec.num_experts)));
     if (static_cast<float>(expert) != table[i] || expert < 0 || expert >= spec.num_experts) {
-      return malformed(name, "element {} is {}, none of {} experts", i, table[i], spec.num_experts);
+      return malformed(loader.file_name(name), "element {} is {}, none of {} experts", i, table[i], spec.num_experts);
     }
     out.push_back(expert);
   }
   for (auto row = out.begin(); row != out.end(); row += spec.top_k) {
     std::sort(row, row + spec.top_k);
     if (std::adjacent_find(row, row + spec.top_k) != row + spec.top_k) {
-      return malformed(name, "token {} has an expert twice", (row - out.begin()) / spec.top_k);
+      return malformed(loader.file_name(name), "token {} has an expert twice", (row - out.begin()) / spec.top_k);
     }
   }
   return {};

@@ -25,7 +25,9 @@ struct WeightEntry {
   std::string name;
   std::string file_name;  // of the tensor in the file
   std::vector<uint64_t> shape;
-  bool flat = false;  // the tensor may have any shape of as many elements
+  // Where the same elements in the same order may have other axes in the file: these. Axes of one say nothing in either.
+  std::vector<uint64_t> file_shape = {};
+  bool integers = false;  // the tensor may be of an integer type
   // Which of how many alike (experts, heads) it is, where one tensor of the file may hold them all.
   uint64_t index = 0, count = 1;
   // Where it lies in that tensor, in elements: row r, column c at offset + r * row_stride + c * col_stride. A vector is

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora tests/fuzz/corpus/{gguf,safetensors,packed_file}: small good files that fuzzers start from.
+"""Writes the seed corpora tests/fuzz/corpus/{gguf,safetensors,packed_file,model}: small good files that fuzzers start from.
 
 A GGUF seed has one byte in front: where the fuzzer cuts it into two parts of a split model (0: one file).
+The seeds of whole models are configs and headers of the golden models in HEADRACE_TEST_DATA; without it they stay as they are.
 """
 import json
+import os
 import pathlib
 import struct
 
@@ -16,6 +18,11 @@ TYPES = [
     (16, 256, 66), (17, 256, 74), (22, 256, 82), (18, 256, 98), (21, 256, 110), (20, 32, 18), (23, 256, 136),
     (34, 256, 54), (35, 256, 66), (39, 32, 17), (40, 64, 36),
 ]
+
+
+# Golden models that together have every kind of block.
+MODELS = ["bert", "cohere", "deepseek_v3", "deepseek_v32", "gemma3_text", "gemma3n_text", "gemma4_text", "gpt_oss", "kimi_linear",
+          "lfm2_moe", "llama", "llava_clip", "mamba", "mamba2", "minimax", "qwen2_moe", "qwen3_5_vl", "t5", "whisper"]
 
 
 def text(value):
@@ -104,6 +111,13 @@ def main():
     name = one.index(struct.pack("<I", 5) + b"embed")
     write("packed_file", "long_name", one[:name] + struct.pack("<I", 0xc0000009) + one[name + 4:])
     write("packed_file", "unsealed", b"\0" + packed([], 128)[1:])
+
+    goldens = pathlib.Path(os.environ.get("HEADRACE_TEST_DATA", "")) / "goldens" / "models"
+    for name in MODELS if goldens.is_dir() else []:
+        config = json.loads((goldens / name / "config.json").read_text())
+        with open(goldens / name / "model.safetensors", "rb") as file:
+            header = file.read(struct.unpack("<Q", file.read(8))[0]).strip()
+        write("model", name, json.dumps(config, separators=(",", ":")).encode() + b"\0" + header)
 
 
 main()

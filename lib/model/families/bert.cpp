@@ -5,6 +5,7 @@
 
 #include "model/families/config_keys.h"
 #include "model/families/encoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -183,8 +184,8 @@ constexpr std::string_view kIgnoredSuffixes[] = {"embeddings.position_ids", "poo
 template <EncoderHead kKind>
 WeightNaming hf_names(const TensorFile& weights) {
   std::string_view layers = "encoder.layer.";
-  if (weights.find("bert.embeddings.word_embeddings.weight") != nullptr) layers = "bert.encoder.layer.";
-  if (weights.find("roberta.embeddings.word_embeddings.weight") != nullptr) layers = "roberta.encoder.layer.";
+  if (has_prefix(weights, "bert.encoder.")) layers = "bert.encoder.layer.";
+  if (has_prefix(weights, "roberta.encoder.")) layers = "roberta.encoder.layer.";
   if (kKind == EncoderHead::kMaskedLm) return {layers, kLayer, kMaskedLmTop, kIgnoredPrefixes, kIgnoredSuffixes};
   if (kKind == EncoderHead::kClassifier) return {layers, kLayer, kClassifierTop, kIgnoredPrefixes, kIgnoredSuffixes};
   return {layers, kLayer, kPlainTop, kIgnoredPrefixes, kIgnoredSuffixes};
@@ -200,6 +201,7 @@ Result<ModelSpec> bert_from_gguf(const GgufReader& gguf) {
   for (LayerSpec& layer : spec.layers) {
     gqa(layer).rope = RopeSpec();
     dense(layer).activation = Activation::kGeluErf;
+    dense(layer).gated = false;
   }
   return spec;
 }

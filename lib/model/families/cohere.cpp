@@ -20,6 +20,7 @@ constexpr std::string_view kOwnKeys[] = {"attention_bias",
                                          "use_gated_activation",
                                          "use_parallel_block",
                                          "use_parallel_embedding",
+                                         "use_embedding_sharing",
                                          "position_embedding_type",
                                          "rotary_pct",
                                          "layer_switch",
@@ -40,7 +41,7 @@ void set_blocks(ModelSpec& spec, double logit_scale, bool qk_norm) {
 
 Result<ModelSpec> read_cohere(const ConfigReader& config, double theta) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
-  for (const char* key : {"use_gated_activation", "use_parallel_block"}) {
+  for (const char* key : {"use_gated_activation", "use_parallel_block", "use_embedding_sharing"}) {
     HEADRACE_RETURN_IF_ERROR(config.only(key, true));
   }
   HEADRACE_RETURN_IF_ERROR(config.only("use_parallel_embedding", false));

@@ -43,7 +43,8 @@ Result<LatentAttention> read_latent(const ConfigReader& config, const LatentDefa
     target = static_cast<int32_t>(value);
     return {};
   };
-  HEADRACE_RETURN_IF_ERROR(read("num_attention_heads", 1, 0, out.num_heads));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t heads, config.integer("num_attention_heads", 1, 1 << 14));
+  out.num_heads = static_cast<int32_t>(heads);
   // null means that queries have no latent.
   HEADRACE_RETURN_IF_ERROR(
       read("q_lora_rank", 1, config.contains_null("q_lora_rank") ? 0 : defaults.q_rank, out.q_rank));
@@ -79,7 +80,8 @@ Result<ModelSpec> read_deepseek(const ConfigReader& config, const LatentDefaults
   DenseDefaults defaults;
   defaults.num_kv_heads = -1;
   defaults.head_dim = 64;  // of the rotated part; unused
-  defaults.max_position_embeddings = 4096;
+  defaults.max_position_embeddings = latent.max_position_embeddings;
+  defaults.norm_eps = latent.norm_eps;
   defaults.experts = true;
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_config(config, defaults));
   spec.architecture = architecture;
@@ -98,7 +100,7 @@ Result<ModelSpec> deepseek_v2_from_config(const ConfigReader& config, const Tens
   HEADRACE_RETURN_IF_ERROR(config.only("scoring_func", "softmax"));
   // The class in transformers does not divide by the sum whatever the key says; the makers' own code does.
   HEADRACE_RETURN_IF_ERROR(config.only("norm_topk_prob", false));
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_deepseek(config, {}, "deepseek_v2"));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_deepseek(config, {.max_position_embeddings = 2048}, "deepseek_v2"));
   GroupedExpertDefaults defaults{64, 6, 1407, 2};
   HEADRACE_ASSIGN_OR_RETURN(MixtureOfExperts moe, read_grouped_experts(config, defaults));
   moe.router.score = RouterScore::kSoftmax;
@@ -130,7 +132,8 @@ Result<ModelSpec> deepseek_v3_from_config(const ConfigReader& config, const Tens
 Result<ModelSpec> glm4_moe_lite_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(config.only("scoring_func", "sigmoid"));
   HEADRACE_RETURN_IF_ERROR(config.only("topk_method", "noaux_tc"));
-  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_deepseek(config, {768, 512, 192, 64, 256}, "glm4_moe_lite"));
+  HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec,
+                            read_deepseek(config, {768, 512, 192, 64, 256, 202752, 1e-5}, "glm4_moe_lite"));
   GroupedExpertDefaults defaults{64, 4, 1536, 1, 1, 1, 1.8};
   HEADRACE_ASSIGN_OR_RETURN(const MixtureOfExperts moe, read_grouped_experts(config, defaults));
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<bool> sparse, read_sparse_layers(config, spec.layers.size(), 1));
@@ -180,7 +183,7 @@ Result<ModelSpec> read_deepseek_gguf(const GgufReader& gguf, std::span<const std
     scaling.attention_factor = 1.0;
     if (scaling.factor > 1) magnitude += log_multiplier * std::log(scaling.factor);
   }
-  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.number_or("rope.freq_base", 10000.0));
+  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.positive_or("rope.freq_base", 10000.0));
   auto rope = make_rope(theta, attention.rope_dim, scaling);
   if (!rope.ok()) return rope.status().within(gguf.key("rope"));
   attention.rope = *rope;

@@ -7,6 +7,8 @@ namespace headrace {
 
 struct LatentDefaults {
   int64_t q_rank = 1536, rank = 512, nope_dim = 128, rope_dim = 64, v_dim = 128;
+  int64_t max_position_embeddings = 4096;
+  double norm_eps = 1e-6;
 };
 
 // num_attention_heads, q_lora_rank (null: queries have no latent), kv_lora_rank, qk_*_head_dim, v_head_dim and the

@@ -22,6 +22,8 @@ constexpr std::string_view kIndexerKeys[] = {
     "indexer_rope_interleave",
     "indexer_types",
     "layer_types",
+    "moe_router_dtype",
+    "num_experts",
 };
 
 // Whether each layer has an indexer of its own: indexer_types, a pattern of F and S, or every freq-th layer.
@@ -95,10 +97,16 @@ Result<ModelSpec> read_sparse(const ConfigReader& config, const SparseDefaults& 
   HEADRACE_RETURN_IF_ERROR(config.only("rope_interleave", true));
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_deepseek(config, defaults.latent, architecture, kIndexerKeys));
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<std::string> types, config.texts("layer_types"));
+  if (!types.empty() && types.size() != spec.layers.size()) {
+    return malformed(config.place_of("layer_types"), "{} entries for {} layers", types.size(), spec.layers.size());
+  }
   for (const std::string& type : types) {
-    if (type != "indexed_attention") return unsupported(config.place_of("layer_types"), "unknown type '{}'", type);
+    if (type == "indexed_attention" || type == "deepseek_sparse_attention") continue;  // which is its first name
+    return unsupported(config.place_of("layer_types"), "unknown type '{}'", type);
   }
   HEADRACE_ASSIGN_OR_RETURN(const MixtureOfExperts moe, read_grouped_experts(config, defaults.experts));
+  HEADRACE_RETURN_IF_ERROR(config.only("num_experts", moe.router.num_experts));  // the same number once more
+  HEADRACE_RETURN_IF_ERROR(config.only("moe_router_dtype", "float32"));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t num_dense, config.integer_or("first_k_dense_replace", 0, INT32_MAX, 3));
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<bool> sparse,
                             read_sparse_layers(config, spec.layers.size(), static_cast<size_t>(num_dense)));
@@ -117,11 +125,13 @@ Result<ModelSpec> deepseek_v32_from_config(const ConfigReader& config, const Ten
   for (const char* key : {"indexer_types", "index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"}) {
     HEADRACE_RETURN_IF_ERROR(config.only(key, nullptr));
   }
-  return read_sparse(config, {{}, {256, 8, 2048, 1, 8, 4, 2.5}, 64, false}, "deepseek_v32");
+  return read_sparse(config, {{.max_position_embeddings = 163840}, {256, 8, 2048, 1, 8, 4, 2.5}, 64, false},
+                     "deepseek_v32");
 }
 
 Result<ModelSpec> glm_moe_dsa_from_config(const ConfigReader& config, const TensorFile&) {
-  return read_sparse(config, {{2048, 512, 192, 64, 256}, {256, 8, 2048, 1, 1, 1, 2.5}, 32, true}, "glm_moe_dsa");
+  return read_sparse(config, {{2048, 512, 192, 64, 256, 202752, 1e-5}, {256, 8, 2048, 1, 1, 1, 2.5}, 32, true},
+                     "glm_moe_dsa");
 }
 
 constexpr std::string_view kGgufIndexerKeys[] = {

@@ -6,6 +6,7 @@
 
 #include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
+#include "model/families/tensor_names.h"
 #include "tensor/stream_params.h"
 
 namespace headrace {
@@ -74,8 +75,8 @@ struct Ropes {
 };
 
 Result<Ropes> read_ropes(const ConfigReader& config, int32_t head_dim, int64_t max_positions) {
-  HEADRACE_ASSIGN_OR_RETURN(const double theta, config.number_or("rope_theta", 10000.0));
-  HEADRACE_ASSIGN_OR_RETURN(const double run_theta, config.number_or("compress_rope_theta", 160000.0));
+  HEADRACE_ASSIGN_OR_RETURN(const double theta, config.positive_or("rope_theta", 10000.0));
+  HEADRACE_ASSIGN_OR_RETURN(const double run_theta, config.positive_or("compress_rope_theta", 160000.0));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t dims, config.integer_or("qk_rope_head_dim", 2, head_dim, head_dim / 8));
   HEADRACE_ASSIGN_OR_RETURN(const double partial,
                             config.number_or("partial_rotary_factor", static_cast<double>(dims) / head_dim));
@@ -126,6 +127,9 @@ Result<CompressedAttention> read_attention(const ConfigReader& config, const Gqa
   HEADRACE_RETURN_IF_ERROR(read("q_lora_rank", 1024, out.q_rank));
   HEADRACE_RETURN_IF_ERROR(read("sliding_window", 128, out.window));
   HEADRACE_RETURN_IF_ERROR(read("o_groups", 8, out.output_groups));
+  if (out.num_heads % out.output_groups != 0) {
+    return malformed(config.place_of("o_groups"), "{} heads are no multiple of {}", out.num_heads, out.output_groups);
+  }
   HEADRACE_RETURN_IF_ERROR(read("o_lora_rank", 1024, out.output_rank));
   RunIndexer& indexer = out.indexer.emplace();
   HEADRACE_RETURN_IF_ERROR(read("index_n_heads", 64, indexer.num_heads));
@@ -164,8 +168,7 @@ Status set_feed_forward(const ConfigReader& config, ModelSpec& spec) {
   if (score != "sqrtsoftplus" && score != "sigmoid") {
     return unsupported(config.place_of("scoring_func"), "unknown function '{}'", score);
   }
-  HEADRACE_ASSIGN_OR_RETURN(const double limit, config.number_or("swiglu_limit", 10.0));
-  if (!(limit > 0)) return malformed(config.place_of("swiglu_limit"), "{} is not positive", limit);
+  HEADRACE_ASSIGN_OR_RETURN(const double limit, config.positive_or("swiglu_limit", 10.0));
   moe.activation = Activation::kClampedSilu;
   moe.activation_limit = static_cast<float>(limit);
   moe.router.score = score == "sigmoid" ? RouterScore::kSigmoid : RouterScore::kSqrtSoftplus;
@@ -258,7 +261,7 @@ constexpr NamePair kTop[] = {
 constexpr std::string_view kFurtherAhead[] = {"mtp.", "model.mtp."};
 
 WeightNaming names(const TensorFile& weights) {
-  const bool makers = weights.find("layers.0.attn_norm.weight") != nullptr;
+  const bool makers = has_prefix(weights, "layers.");
   return {makers ? "layers." : "model.layers.", kLayer, kTop, kFurtherAhead, {}, true};
 }
 

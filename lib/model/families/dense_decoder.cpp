@@ -1,6 +1,7 @@
 #include "model/families/dense_decoder.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "model/families/tensor_names.h"
@@ -118,7 +119,7 @@ Result<ModelSpec> read_dense_config(const ConfigReader& config, const DenseDefau
   }
   HEADRACE_ASSIGN_OR_RETURN(sizes.max_position_embeddings, sized(config, keys.max_position_embeddings, kMaxPositions,
                                                                  defaults.max_position_embeddings));
-  HEADRACE_ASSIGN_OR_RETURN(sizes.norm_eps, config.number_or(keys.norm_eps, defaults.norm_eps));
+  HEADRACE_ASSIGN_OR_RETURN(sizes.norm_eps, config.positive_or(keys.norm_eps, defaults.norm_eps));
   ModelSpec spec = make_dense_spec(sizes);
   for (size_t i = 0; i < lengths.size(); ++i) {
     dense(spec.layers[i]).intermediate_size = static_cast<int32_t>(lengths[i]);
@@ -173,6 +174,8 @@ Result<RopePair> read_rope_pair(const ConfigReader& config, ModelSpec& spec, dou
   HEADRACE_ASSIGN_OR_RETURN(const ConfigReader nested, config.object("rope_parameters"));
   RopeConfig full, sliding;
   if (nested.has("full_attention") || nested.has("sliding_attention")) {
+    HEADRACE_RETURN_IF_ERROR(
+        nested.check_known(std::to_array<std::string_view>({"full_attention", "sliding_attention"})));
     HEADRACE_ASSIGN_OR_RETURN(const ConfigReader of_full, nested.object("full_attention"));
     HEADRACE_ASSIGN_OR_RETURN(const ConfigReader of_sliding, nested.object("sliding_attention"));
     HEADRACE_ASSIGN_OR_RETURN(full, read_rope_parameters(of_full, full_theta, spec.max_position_embeddings));
@@ -401,7 +404,7 @@ Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, const DenseGguf& famil
   const bool layer_norm = gguf.has("attention.layer_norm_epsilon");
   const char* const norm_key = layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
   if (!gguf.has(norm_key)) return malformed(gguf.key(norm_key), "missing");
-  HEADRACE_ASSIGN_OR_RETURN(sizes.norm_eps, gguf.number_or(norm_key, 0));
+  HEADRACE_ASSIGN_OR_RETURN(sizes.norm_eps, gguf.positive_or(norm_key, 0));
   ModelSpec spec = make_dense_spec(sizes);
   for (size_t i = 0; i < lengths.size(); ++i) {
     dense(spec.layers[i]).intermediate_size = static_cast<int32_t>(lengths[i]);
@@ -413,7 +416,7 @@ Result<ModelSpec> read_dense_gguf(const GgufReader& gguf, const DenseGguf& famil
 
   HEADRACE_ASSIGN_OR_RETURN(const int64_t rotary_dim,
                             gguf.integer_or("rope.dimension_count", 1, sizes.head_dim, sizes.head_dim));
-  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.number_or("rope.freq_base", 10000.0));
+  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.positive_or("rope.freq_base", 10000.0));
   HEADRACE_ASSIGN_OR_RETURN(const RopeScaling scaling, gguf.rope_scaling(sizes.max_position_embeddings));
   auto rope = make_rope(theta, static_cast<int32_t>(rotary_dim), scaling);
   if (!rope.ok()) return rope.status().within(gguf.key("rope"));

@@ -41,6 +41,9 @@ Result<Mamba2> read_mamba(const ConfigReader& config) {
   if (inner % heads != 0) {
     return malformed(config.place_of("mamba_d_ssm"), "{} is no multiple of {} heads", inner, heads);
   }
+  if (const auto* stated = config.find("mamba_d_head"); stated != nullptr && *stated != "auto") {
+    HEADRACE_RETURN_IF_ERROR(config.only("mamba_d_head", inner / heads));
+  }
   mamba.num_heads = static_cast<int32_t>(heads);
   mamba.head_dim = static_cast<int32_t>(inner / heads);
   mamba.num_groups = mamba.norm_groups = static_cast<int32_t>(groups);
@@ -70,8 +73,8 @@ constexpr std::string_view kOwnKeys[] = {
     "mamba_n_groups", "mamba_n_heads", "mamba_norm_before_gate", "mamba_proj_bias", "mamba_rms_norm", "mlp_bias",
     "mlp_multipliers", "projectors_bias", "ssm_in_multiplier", "ssm_multipliers", "ssm_out_multiplier",
     "time_step_limit", "attn_layer_indices", "mamba_use_mlp",
-    // How the recurrence is computed, and a factor of which mamba_d_ssm is the product.
-    "mamba_chunk_size", "mamba_expand"};
+    // How the recurrence is computed, and factors of which mamba_d_ssm and intermediate_size are the products.
+    "mamba_chunk_size", "mamba_expand", "mlp_expansion_factor"};
 
 Result<ModelSpec> falcon_h1_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
@@ -124,7 +127,7 @@ constexpr std::string_view kGgufKeys[] = {"feed_forward_length",  "attention.hea
 Result<ModelSpec> falcon_h1_from_gguf(const GgufReader& gguf) {
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_base_gguf(gguf, kGgufKeys));
   spec.architecture = "falcon_h1";
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t width, gguf.integer("feed_forward_length", 1, INT32_MAX));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t width, gguf.integer("feed_forward_length", 1, 1 << 22));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t kv_heads, gguf.integer("attention.head_count_kv", 1, INT32_MAX));
   AttentionBesideMamba both;
   HEADRACE_ASSIGN_OR_RETURN(both.attention, read_gguf_attention(gguf, spec, kv_heads));

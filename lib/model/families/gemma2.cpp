@@ -48,12 +48,14 @@ Result<ModelSpec> gemma2_from_config(const ConfigReader& config, const TensorFil
   choices.activation_key = "hidden_activation";
   choices.activation = "gelu_pytorch_tanh";
   HEADRACE_RETURN_IF_ERROR(read_layer_choices(config, spec, choices));
-  const auto softcap = [&](const char* key, double fallback) {
-    return config.number_or(key, config.contains_null(key) ? 0.0 : fallback);
+  const auto softcap = [&](const char* key, double fallback) -> Result<double> {
+    HEADRACE_ASSIGN_OR_RETURN(const double cap, config.number_or(key, config.contains_null(key) ? 0.0 : fallback));
+    if (cap < 0) return malformed(config.place_of(key), "{} is negative", cap);
+    return cap;
   };
   HEADRACE_ASSIGN_OR_RETURN(const double of_scores, softcap("attn_logit_softcapping", 50.0));
   HEADRACE_ASSIGN_OR_RETURN(const double of_logits, softcap("final_logit_softcapping", 30.0));
-  HEADRACE_ASSIGN_OR_RETURN(const double scalar, config.number_or("query_pre_attn_scalar", 256));
+  HEADRACE_ASSIGN_OR_RETURN(const double scalar, config.positive_or("query_pre_attn_scalar", 256));
   HEADRACE_RETURN_IF_ERROR(set_softcaps(spec, of_scores, of_logits, scalar));
   return spec;
 }

@@ -1,6 +1,7 @@
 // Gemma 3: norms before and after each block, windowed layers with rotary positions of their own,
 // embeddings scaled by sqrt(hidden_size). Reference: transformers models/gemma3. Norm weights are stored
 // minus one in safetensors, whole in GGUF.
+#include <array>
 #include <cmath>
 
 #include "model/families/config_keys.h"
@@ -47,10 +48,12 @@ struct RopePair {
 
 // Newer configs keep one set per layer type; older ones scale the global one alone.
 Result<RopePair> read_rope_pair(const ConfigReader& config, int64_t max_positions) {
-  HEADRACE_ASSIGN_OR_RETURN(const double local_theta, config.number_or("rope_local_base_freq", kLocalTheta));
+  HEADRACE_ASSIGN_OR_RETURN(const double local_theta, config.positive_or("rope_local_base_freq", kLocalTheta));
   HEADRACE_ASSIGN_OR_RETURN(const ConfigReader nested, config.object("rope_parameters"));
   RopePair out;
   if (nested.has("full_attention") || nested.has("sliding_attention")) {
+    HEADRACE_RETURN_IF_ERROR(
+        nested.check_known(std::to_array<std::string_view>({"full_attention", "sliding_attention"})));
     HEADRACE_ASSIGN_OR_RETURN(const ConfigReader global, nested.object("full_attention"));
     HEADRACE_ASSIGN_OR_RETURN(const ConfigReader local, nested.object("sliding_attention"));
     HEADRACE_ASSIGN_OR_RETURN(out.global, read_rope_parameters(global, kGlobalTheta, max_positions));
@@ -107,10 +110,10 @@ Result<ModelSpec> gemma3_text_from_config(const ConfigReader& config, const Tens
   }
   set_layers(spec, windowed, *global, *local, static_cast<int32_t>(window));
 
-  HEADRACE_ASSIGN_OR_RETURN(const double scalar, config.number_or("query_pre_attn_scalar", 256));
-  if (!(scalar > 0)) return malformed(config.place_of("query_pre_attn_scalar"), "{} is not positive", scalar);
+  HEADRACE_ASSIGN_OR_RETURN(const double scalar, config.positive_or("query_pre_attn_scalar", 256));
   HEADRACE_ASSIGN_OR_RETURN(const double softcap, config.number_or("attn_logit_softcapping", 0));
   HEADRACE_ASSIGN_OR_RETURN(const double final_softcap, config.number_or("final_logit_softcapping", 0));
+  if (softcap < 0) return malformed(config.place_of("attn_logit_softcapping"), "{} is negative", softcap);
   HEADRACE_ASSIGN_OR_RETURN(const bool bias, config.boolean_or("attention_bias", false));
   HEADRACE_ASSIGN_OR_RETURN(const Activation activation,
                             read_activation(config, "hidden_activation", "gelu_pytorch_tanh"));
@@ -126,6 +129,8 @@ Result<ModelSpec> gemma3_text_from_config(const ConfigReader& config, const Tens
 
 // Rows of an image see on to its end, as far back as the layer's window reaches.
 Result<ModelSpec> gemma3_from_config(const ConfigReader& config, const TensorFile& weights) {
+  HEADRACE_ASSIGN_OR_RETURN(const ConfigReader text, config.object("text_config"));
+  HEADRACE_RETURN_IF_ERROR(text.only("model_type", "gemma3_text"));
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_wrapped_text(config, kWrapperKeys, weights, gemma3_text_from_config));
   for (LayerSpec& layer : spec.layers) gqa(layer).spans = SpanKind::kSeen;
   return spec;
@@ -180,7 +185,7 @@ Result<ModelSpec> gemma3_from_gguf(const GgufReader& gguf) {
   set_common(spec);
   const RopeSpec global = gqa(spec.layers[0]).rope;
   if (!gguf.has("rope.freq_base")) return malformed(gguf.key("rope.freq_base"), "missing");
-  HEADRACE_ASSIGN_OR_RETURN(const double local_theta, gguf.number_or("rope.freq_base_swa", kLocalTheta));
+  HEADRACE_ASSIGN_OR_RETURN(const double local_theta, gguf.positive_or("rope.freq_base_swa", kLocalTheta));
   auto local = make_rope(local_theta, global.rotary_dim, {});
   if (!local.ok()) return local.status().within(gguf.key("rope.freq_base_swa"));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t window, gguf.integer("attention.sliding_window", 1, 1 << 28));
@@ -214,7 +219,7 @@ constexpr NamePair kLayer[] = {
 };
 // Published files and those that newer transformers writes put the text model under different prefixes.
 WeightNaming wrapped_names(const TensorFile& weights) {
-  if (weights.find("model.language_model.embed_tokens.weight") != nullptr) {
+  if (has_prefix(weights, "model.language_model.")) {
     return {"model.language_model.layers.", kLayer, kLanguageModelTopNames, kPlaneTowers, kTiedHead};
   }
   return {"language_model.model.layers.", kLayer, kOldLanguageModelTopNames, kPlaneTowers, kTiedHead};

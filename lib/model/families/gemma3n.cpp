@@ -2,6 +2,7 @@
 // gates that are mostly zero, and layers that see the keys and values of others. Reference: transformers models/gemma3n.
 // Norm weights are stored whole. In training alone coefficients of the streams are clipped (altup_coef_clip).
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -13,8 +14,16 @@ namespace headrace {
 namespace {
 
 constexpr std::string_view kOwnKeys[] = {
-    "activation_sparsity_pattern", "altup_active_idx", "altup_coef_clip", "altup_correct_scale",
-    "altup_lr_multiplier",         "altup_num_inputs", "laurel_rank",     "rope_local_base_freq",
+    "activation_sparsity_pattern",
+    "altup_active_idx",
+    "altup_coef_clip",
+    "altup_correct_scale",
+    "altup_lr_multiplier",
+    "altup_num_inputs",
+    "laurel_rank",
+    "rope_local_base_freq",
+    // Of Gemma 3; scores are not scaled here.
+    "query_pre_attn_scalar",
 };
 // Of images and sound, which are not read here.
 constexpr std::string_view kWrapperKeys[] = {
@@ -76,13 +85,15 @@ void set_streams(ModelSpec& spec, int64_t count, int64_t active, bool output_sca
 // rope_parameters with a set for each kind of layer, or rope_theta, rope_scaling and rope_local_base_freq.
 Result<GemmaRotations> read_rotations(const ConfigReader& config, int64_t max_positions) {
   GemmaRotations out;
-  HEADRACE_ASSIGN_OR_RETURN(out.sliding.theta, config.number_or("rope_local_base_freq", 1e4));
+  HEADRACE_ASSIGN_OR_RETURN(out.sliding.theta, config.positive_or("rope_local_base_freq", 1e4));
   HEADRACE_ASSIGN_OR_RETURN(const ConfigReader nested, config.object("rope_parameters"));
   if (!nested.has("full_attention") && !nested.has("sliding_attention")) {
     HEADRACE_RETURN_IF_ERROR(config.only("rope_parameters", nullptr));
     HEADRACE_ASSIGN_OR_RETURN(out.full, read_rope(config, 1e6, max_positions));
     return out;
   }
+  HEADRACE_RETURN_IF_ERROR(
+      nested.check_known(std::to_array<std::string_view>({"full_attention", "sliding_attention"})));
   HEADRACE_ASSIGN_OR_RETURN(const ConfigReader full, nested.object("full_attention"));
   HEADRACE_ASSIGN_OR_RETURN(const ConfigReader sliding, nested.object("sliding_attention"));
   HEADRACE_ASSIGN_OR_RETURN(out.full, read_rope_parameters(full, 1e6, max_positions));

@@ -19,8 +19,9 @@ constexpr std::string_view kOwnKeys[] = {
 };
 // Of images and sound, which are not read here.
 constexpr std::string_view kWrapperKeys[] = {
-    "text_config",    "vision_config",  "audio_config", "boi_token_id",    "eoi_token_id",
-    "image_token_id", "video_token_id", "boa_token_id", "eoa_token_index", "audio_token_id",
+    "text_config",     "vision_config",  "audio_config",   "boi_token_id",
+    "eoi_token_id",    "image_token_id", "video_token_id", "boa_token_id",
+    "eoa_token_index", "audio_token_id", "eoa_token_id",   "vision_soft_tokens_per_image",
 };
 
 // per_layer_config names layers by number; without it, full layers have global_head_dim and
@@ -63,6 +64,8 @@ Result<GemmaRotations> read_rotations(const ConfigReader& config, int64_t max_po
   HEADRACE_RETURN_IF_ERROR(config.only("rope_theta", nullptr));
   if (!config.has("rope_parameters")) return out;
   HEADRACE_ASSIGN_OR_RETURN(const ConfigReader nested, config.object("rope_parameters"));
+  HEADRACE_RETURN_IF_ERROR(
+      nested.check_known(std::to_array<std::string_view>({"full_attention", "sliding_attention"})));
   for (const auto& [kind, rotation] :
        {std::pair("full_attention", &out.full), std::pair("sliding_attention", &out.sliding)}) {
     if (!nested.has(kind)) return malformed(nested.place_of(kind), "missing");

@@ -38,6 +38,10 @@ Status set_kv_sharing(ModelSpec& spec, const std::vector<bool>& windowed, int64_
     size_t source = own;
     while (source > 0 && windowed[source - 1] != windowed[i]) --source;
     if (source == 0) return malformed(place, "no layer before them keeps keys and values of layer {}'s kind", i);
+    if (gqa(spec.layers[source - 1]).head_dim != gqa(spec.layers[i]).head_dim) {
+      return malformed(place, "layer {} has keys of {} dims, layer {} before it of {}", i, gqa(spec.layers[i]).head_dim,
+                       source - 1, gqa(spec.layers[source - 1]).head_dim);
+    }
     gqa(spec.layers[i]).kv_layer = static_cast<int32_t>(source) - 1;
   }
   return {};
@@ -54,9 +58,16 @@ Status read_kv_sharing(const ConfigReader& config, ModelSpec& spec, const std::v
 Result<std::vector<bool>> read_gemma_gguf_layers(const GgufReader& gguf, ModelSpec& spec, int64_t pattern) {
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.hidden_size));
   HEADRACE_ASSIGN_OR_RETURN(const double softcap, gguf.number_or("final_logit_softcapping", 0));
+  if (softcap < 0) return malformed(gguf.key("final_logit_softcapping"), "{} is negative", softcap);
   spec.head.logit_softcap = static_cast<float>(softcap);
+  for (const LayerSpec& layer : spec.layers) {
+    const GqaAttention& attention = std::get<GqaAttention>(layer.attention);
+    if (attention.num_kv_heads > 0 && attention.num_heads % attention.num_kv_heads == 0) continue;
+    return malformed(gguf.key("attention.head_count_kv"), "{} heads are no multiple of {}", attention.num_heads,
+                     attention.num_kv_heads);
+  }
   HEADRACE_RETURN_IF_ERROR(read_gguf_windows(gguf, spec, pattern));
-  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.number_or("rope.freq_base_swa", 1e4));
+  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.positive_or("rope.freq_base_swa", 1e4));
   std::vector<bool> windowed;
   for (LayerSpec& layer : spec.layers) {
     GqaAttention& attention = gqa(layer);

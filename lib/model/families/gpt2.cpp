@@ -2,6 +2,7 @@
 // transformers models/gpt2.
 #include "model/families/config_keys.h"
 #include "model/families/dense_decoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -66,7 +67,7 @@ constexpr std::string_view kIgnored[] = {".attn.bias", ".attn.masked_bias", "lm_
 
 // The first files have no prefix.
 WeightNaming hf_names(const TensorFile& weights) {
-  if (weights.find("wte.weight") != nullptr) return {"h.", kLayer, kBareTop, {}, kIgnored};
+  if (has_prefix(weights, "h.")) return {"h.", kLayer, kBareTop, {}, kIgnored};
   return {"transformer.h.", kLayer, kTop, {}, kIgnored};
 }
 

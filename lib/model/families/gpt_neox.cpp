@@ -27,8 +27,11 @@ Result<ModelSpec> gpt_neox_from_config(const ConfigReader& config, const TensorF
   if (attention.num_kv_heads != attention.num_heads) {
     return unsupported(config.place_of("num_key_value_heads"), "not a parameter of gpt_neox models");
   }
-  HEADRACE_ASSIGN_OR_RETURN(const double theta, config.number_or("rotary_emb_base", 10000.0));
+  HEADRACE_ASSIGN_OR_RETURN(const double theta, config.positive_or("rotary_emb_base", 10000.0));
   HEADRACE_ASSIGN_OR_RETURN(const double partial, config.number_or("rotary_pct", 0.25));
+  if (!(partial > 0) || partial > 1) {
+    return malformed(config.place_of("rotary_pct"), "{} is no share of a head's dims", partial);
+  }
   HEADRACE_ASSIGN_OR_RETURN(const RopeSpec rope, read_rotation(config, spec, theta, partial));
   HEADRACE_ASSIGN_OR_RETURN(const bool parallel, config.boolean_or("use_parallel_residual", true));
   LayerChoices choices;

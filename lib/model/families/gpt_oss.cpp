@@ -1,5 +1,7 @@
 // gpt-oss: windows on every other layer, a learned sink in each head's softmax, experts with biases and a clamped
 // activation. Reference: transformers models/gpt_oss.
+#include <algorithm>
+
 #include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
 #include "model/families/tensor_names.h"
@@ -42,7 +44,7 @@ Result<ModelSpec> gpt_oss_from_config(const ConfigReader& config, const TensorFi
   defaults.experts = true;
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_config(config, defaults));
   if (!config.has("rope_parameters") && !config.has("rope_scaling")) {
-    return malformed(config.place_of("rope_parameters"), "missing");
+    return malformed(config.place_of("rope_parameters"), "missing, and rope_scaling too");
   }
   HEADRACE_ASSIGN_OR_RETURN(const RopeConfig parameters, read_rope(config, kTheta, spec.max_position_embeddings));
   auto rope = make_rope(parameters.theta, gqa(spec.layers[0]).head_dim, parameters.scaling);
@@ -50,9 +52,10 @@ Result<ModelSpec> gpt_oss_from_config(const ConfigReader& config, const TensorFi
   HEADRACE_ASSIGN_OR_RETURN(const int64_t window, config.integer_or("sliding_window", 1, 1 << 28, kWindow));
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<bool> windowed, read_layer_types(config, spec.layers.size()));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t experts, config.integer_or("num_local_experts", 1, 1 << 14, 128));
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t old_top_k, config.integer_or("experts_per_token", 1, experts, 4));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t old_top_k,
+                            config.integer_or("experts_per_token", 1, experts, std::min<int64_t>(4, experts)));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t top_k, config.integer_or("num_experts_per_tok", 1, experts, old_top_k));
-  HEADRACE_ASSIGN_OR_RETURN(const double limit, config.number_or("swiglu_limit", 7.0));
+  HEADRACE_ASSIGN_OR_RETURN(const double limit, config.positive_or("swiglu_limit", 7.0));
   MixtureOfExperts moe;
   set_common(spec, moe);
   moe.activation_limit = static_cast<float>(limit);
@@ -73,7 +76,7 @@ Result<ModelSpec> gpt_oss_from_gguf(const GgufReader& gguf) {
   // GGUF does not say that the borders of yarn's ramp are not rounded here.
   HEADRACE_ASSIGN_OR_RETURN(RopeScaling scaling, gguf.rope_scaling(spec.max_position_embeddings));
   scaling.truncate = false;
-  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.number_or("rope.freq_base", kTheta));
+  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.positive_or("rope.freq_base", kTheta));
   auto rope = make_rope(theta, gqa(spec.layers[0]).head_dim, scaling);
   if (!rope.ok()) return rope.status().within(gguf.key("rope"));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t window, gguf.integer_or("attention.sliding_window", 1, 1 << 28, kWindow));
@@ -88,6 +91,10 @@ Result<ModelSpec> gpt_oss_from_gguf(const GgufReader& gguf) {
     gqa(spec.layers[i]).window = i % 2 == 0 ? static_cast<int32_t>(window) : 0;
   }
   HEADRACE_RETURN_IF_ERROR(set_gguf_experts(gguf, spec, moe));
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if (std::holds_alternative<MixtureOfExperts>(spec.layers[i].feed_forward)) continue;
+    return not_found(fmt::format("blk.{}.ffn_gate_inp.weight", i), "the file has no such tensor");
+  }
   return spec;
 }
 

@@ -11,7 +11,7 @@ Result<GraniteFactors> read_granite_factors(const ConfigReader& config) {
   HEADRACE_ASSIGN_OR_RETURN(out.attention, config.number_or("attention_multiplier", 1.0));
   HEADRACE_ASSIGN_OR_RETURN(out.residual, config.number_or("residual_multiplier", 1.0));
   HEADRACE_ASSIGN_OR_RETURN(out.embedding, config.number_or("embedding_multiplier", 1.0));
-  HEADRACE_ASSIGN_OR_RETURN(out.logits, config.number_or("logits_scaling", 1.0));
+  HEADRACE_ASSIGN_OR_RETURN(out.logits, config.positive_or("logits_scaling", 1.0));
   return out;
 }
 
@@ -20,7 +20,7 @@ Result<GraniteFactors> read_granite_factors(const GgufReader& gguf) {
   HEADRACE_ASSIGN_OR_RETURN(out.attention, gguf.number_or("attention.scale", 1.0));
   HEADRACE_ASSIGN_OR_RETURN(out.residual, gguf.number_or("residual_scale", 1.0));
   HEADRACE_ASSIGN_OR_RETURN(out.embedding, gguf.number_or("embedding_scale", 1.0));
-  HEADRACE_ASSIGN_OR_RETURN(out.logits, gguf.number_or("logit_scale", 1.0));
+  HEADRACE_ASSIGN_OR_RETURN(out.logits, gguf.positive_or("logit_scale", 1.0));
   return out;
 }
 

@@ -34,6 +34,7 @@ Result<Mamba2> read_mamba(const ConfigReader& config, const ModelSpec& spec) {
   mamba.head_dim = static_cast<int32_t>(inner / heads);
   mamba.num_groups = 1;
   mamba.state_size = 256;
+  mamba.kernel = 4;
   mamba.conv_bias = true;
   const Mamba2Keys keys{nullptr,        nullptr,           "mamba_n_groups", "mamba_d_state",
                         "mamba_d_conv", "mamba_conv_bias", "mamba_proj_bias"};
@@ -120,9 +121,16 @@ Result<ModelSpec> granite_hybrid_from_gguf(const GgufReader& gguf) {
     layer.attention = attention;
   }
   HEADRACE_ASSIGN_OR_RETURN(const int64_t experts, gguf.integer_or("expert_count", 0, 1 << 14, 0));
+  if (experts == 0 && std::get<DenseFeedForward>(spec.layers[0].feed_forward).intermediate_size == 0) {
+    return malformed(gguf.key("expert_count"), "none, and feed_forward_length has no size");
+  }
   MixtureOfExperts moe;
   moe.router.normalize = true;
   if (experts > 0) HEADRACE_RETURN_IF_ERROR(set_gguf_experts(gguf, spec, moe));
+  for (size_t i = 0; i < spec.layers.size() && experts > 0; ++i) {
+    if (std::holds_alternative<MixtureOfExperts>(spec.layers[i].feed_forward)) continue;
+    return not_found(fmt::format("blk.{}.ffn_gate_inp.weight", i), "the file has no such tensor");
+  }
   HEADRACE_ASSIGN_OR_RETURN(const GraniteFactors factors, read_granite_factors(gguf));
   HEADRACE_RETURN_IF_ERROR(set_granite_factors(spec, factors));
   return spec;

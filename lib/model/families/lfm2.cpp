@@ -61,7 +61,7 @@ Result<ModelSpec> lfm2_from_config(const ConfigReader& config, const TensorFile&
   defaults.tied = true;
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_config(config, defaults));
   spec.architecture = "lfm2";
-  HEADRACE_ASSIGN_OR_RETURN(const double eps, config.number_or("norm_eps", 1e-5));
+  HEADRACE_ASSIGN_OR_RETURN(const double eps, config.positive_or("norm_eps", 1e-5));
   spec.norm_eps = static_cast<float>(eps);
   HEADRACE_ASSIGN_OR_RETURN(spec.head.tied, config.boolean_or("tie_embedding", spec.head.tied));
 
@@ -150,7 +150,7 @@ Result<ModelSpec> read_gguf(const GgufReader& gguf, const char* architecture,
   keys.insert(keys.end(), more_keys.begin(), more_keys.end());
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_base_gguf(gguf, keys));
   spec.architecture = architecture;
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t width, gguf.integer("feed_forward_length", 1, INT32_MAX));
+  HEADRACE_ASSIGN_OR_RETURN(const int64_t width, gguf.integer("feed_forward_length", 1, 1 << 22));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t kernel, gguf.integer("shortconv.l_cache", 2, kMostConvKernel));
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> kv_heads,
                             read_per_layer(gguf, "attention.head_count_kv", spec.layers.size()));

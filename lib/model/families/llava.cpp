@@ -76,7 +76,7 @@ Result<VisionSpec> llava_vision(const ConfigReader& config, const ModelSpec& dec
 // The makers' files, those of newer transformers, and what is between them differ in prefixes.
 WeightNaming text_names(const TensorFile& weights) {
   const std::span<const NamePair> layer = llama_hf_names(weights).layer;
-  if (weights.find("model.language_model.embed_tokens.weight") != nullptr) {
+  if (has_prefix(weights, "model.language_model.")) {
     return {"model.language_model.layers.", layer, kLanguageModelTopNames, kPlaneTowers, kHfSurplus};
   }
   return {"language_model.model.layers.", layer, kOldLanguageModelTopNames, kPlaneTowers, kHfSurplus};

@@ -4,6 +4,7 @@
 
 #include "model/families/config_keys.h"
 #include "model/families/encoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -39,9 +40,9 @@ std::vector<bool> windowed_by_pattern(size_t num_layers, int64_t pattern) {
 }
 
 Result<RopePair> read_ropes(const ConfigReader& config, ModelSpec& spec) {
-  HEADRACE_ASSIGN_OR_RETURN(const double full_theta, config.number_or("global_rope_theta", kFullTheta));
+  HEADRACE_ASSIGN_OR_RETURN(const double full_theta, config.positive_or("global_rope_theta", kFullTheta));
   const double local_default = config.contains_null("local_rope_theta") ? full_theta : kLocalTheta;
-  HEADRACE_ASSIGN_OR_RETURN(const double local_theta, config.number_or("local_rope_theta", local_default));
+  HEADRACE_ASSIGN_OR_RETURN(const double local_theta, config.positive_or("local_rope_theta", local_default));
   HEADRACE_RETURN_IF_ERROR(config.only("rope_scaling", nullptr));
   HEADRACE_RETURN_IF_ERROR(config.only("rope_theta", nullptr));
   HEADRACE_ASSIGN_OR_RETURN(const ConfigReader nested, config.object("rope_parameters"));
@@ -141,10 +142,11 @@ constexpr NamePair kMaskedLm[] = {{"lm_head", "decoder"}};
 constexpr NamePair kClassifier[] = {{"lm_head", "classifier"}};
 // Heads that files of the bare model may keep, and the copy of tied embeddings.
 constexpr std::string_view kIgnored[] = {"decoder.", "head."};
+constexpr std::string_view kTiedCopy[] = {"decoder.weight"};
 
 template <EncoderHead kKind>
 WeightNaming hf_names(const TensorFile& weights) {
-  const bool bare = weights.find("embeddings.tok_embeddings.weight") != nullptr;
+  const bool bare = has_prefix(weights, "layers.");
   const std::string_view layers = bare ? "layers." : "model.layers.";
   static constexpr auto kNames = [] {
     std::array<NamePair, std::size(kTop) + 1> out = {};
@@ -152,6 +154,8 @@ WeightNaming hf_names(const TensorFile& weights) {
     out.back() = kKind == EncoderHead::kClassifier ? kClassifier[0] : kMaskedLm[0];
     return out;
   }();
+  if (kKind == EncoderHead::kMaskedLm) return {layers, kLayer, kNames, {}, kTiedCopy};
+  if (kKind == EncoderHead::kClassifier) return {layers, kLayer, kNames, std::span(kIgnored).first(1), {}};
   return {layers, kLayer, kNames, kIgnored, {}};
 }
 
@@ -163,7 +167,7 @@ Result<ModelSpec> from_gguf(const GgufReader& gguf) {
   spec.architecture = "modern-bert";
   const RopeSpec full = gqa(spec.layers[0]).rope;
   if (!gguf.has("rope.freq_base")) return malformed(gguf.key("rope.freq_base"), "missing");
-  HEADRACE_ASSIGN_OR_RETURN(const double local_theta, gguf.number_or("rope.freq_base_swa", kLocalTheta));
+  HEADRACE_ASSIGN_OR_RETURN(const double local_theta, gguf.positive_or("rope.freq_base_swa", kLocalTheta));
   auto local = make_rope(local_theta, full.rotary_dim, {});
   if (!local.ok()) return local.status().within(gguf.key("rope.freq_base_swa"));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t window, gguf.integer("attention.sliding_window", 1, 1 << 28));

@@ -58,9 +58,14 @@ Result<MixtureOfExperts> read_grouped_experts(const ConfigReader& config, const 
   };
   int32_t num_shared = 0;
   HEADRACE_RETURN_IF_ERROR(read(keys.num_experts, 1, kMaxExperts, defaults.num_experts, router.num_experts));
-  HEADRACE_RETURN_IF_ERROR(read(keys.top_k, 1, kMaxExperts, defaults.top_k, router.top_k));
-  HEADRACE_RETURN_IF_ERROR(read(keys.num_groups, 1, kMaxExperts, defaults.num_groups, router.num_groups));
-  HEADRACE_RETURN_IF_ERROR(read("topk_group", 1, kMaxExperts, defaults.top_groups, router.top_groups));
+  HEADRACE_RETURN_IF_ERROR(read(keys.num_groups, 1, router.num_experts, defaults.num_groups, router.num_groups));
+  if (router.num_experts % router.num_groups != 0) {
+    return malformed(config.place_of(keys.num_groups), "{} experts are no multiple of {} groups", router.num_experts,
+                     router.num_groups);
+  }
+  HEADRACE_RETURN_IF_ERROR(read("topk_group", 1, router.num_groups, defaults.top_groups, router.top_groups));
+  const int32_t in_groups = router.num_experts / router.num_groups * router.top_groups;
+  HEADRACE_RETURN_IF_ERROR(read(keys.top_k, 1, in_groups, defaults.top_k, router.top_k));
   HEADRACE_RETURN_IF_ERROR(
       read("moe_intermediate_size", 1, kMaxSize, defaults.intermediate_size, moe.intermediate_size));
   HEADRACE_RETURN_IF_ERROR(read(keys.num_shared, 0, 1024, defaults.num_shared, num_shared));

@@ -128,7 +128,7 @@ Result<ModelSpec> nemotron_h_from_config(const ConfigReader& config, const Tenso
   HEADRACE_ASSIGN_OR_RETURN(
       ModelSpec spec, read_base_config(config, {131072, 4096, num_layers, 4096, "layer_norm_epsilon", 1e-5, false}));
   spec.architecture = "nemotron_h";
-  HEADRACE_ASSIGN_OR_RETURN(const double eps, config.number_or("layer_norm_epsilon", 1e-5));
+  HEADRACE_ASSIGN_OR_RETURN(const double eps, config.positive_or("layer_norm_epsilon", 1e-5));
   HEADRACE_RETURN_IF_ERROR(config.only("norm_eps", eps));  // another name in the makers' files
   Blocks blocks;
   HEADRACE_RETURN_IF_ERROR(read_mamba(config, blocks.mamba));

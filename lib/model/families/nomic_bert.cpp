@@ -75,7 +75,7 @@ Result<ModelSpec> from_config(const ConfigReader& config, const TensorFile&) {
   }
   HEADRACE_ASSIGN_OR_RETURN(const int64_t types, config.integer_or("type_vocab_size", 0, 1 << 24, 2));
   spec.token_types = static_cast<int32_t>(types);
-  HEADRACE_ASSIGN_OR_RETURN(const double theta, config.number_or("rotary_emb_base", 1000.0));
+  HEADRACE_ASSIGN_OR_RETURN(const double theta, config.positive_or("rotary_emb_base", 1000.0));
   HEADRACE_ASSIGN_OR_RETURN(const RopeSpec rope, read_rotation(config, spec, theta));
   LayerChoices choices;
   choices.attention_bias_key = nullptr;

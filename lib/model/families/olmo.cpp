@@ -57,7 +57,7 @@ Result<ModelSpec> olmo2_from_gguf(const GgufReader& gguf) {
   HEADRACE_RETURN_IF_ERROR(read_gguf_windows(gguf, spec, 4));
   spec.architecture = gguf.has("attention.sliding_window") ? "olmo3" : "olmo2";
   const RopeSpec full = gqa(spec.layers[0]).rope;
-  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.number_or("rope.freq_base_swa", full.theta));
+  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.positive_or("rope.freq_base_swa", full.theta));
   auto sliding = make_rope(theta, full.rotary_dim, {});
   if (!sliding.ok()) return sliding.status().within(gguf.key("rope.freq_base_swa"));
   for (LayerSpec& layer : spec.layers) {

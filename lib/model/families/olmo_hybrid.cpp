@@ -17,19 +17,34 @@ constexpr std::string_view kOwnKeys[] = {
 // Released models do not rotate and say so by a theta of null.
 Result<RopeSpec> read_rope_if_any(const ConfigReader& config, ModelSpec& spec) {
   HEADRACE_ASSIGN_OR_RETURN(const ConfigReader nested, config.object("rope_parameters"));
-  if (!nested.has("rope_theta") && !config.has("rope_theta")) return RopeSpec();
+  if (!nested.has("rope_theta") && !config.has("rope_theta")) {
+    HEADRACE_RETURN_IF_ERROR(nested.check_known(std::to_array<std::string_view>({"rope_type"})));
+    return RopeSpec();
+  }
   return read_rotation(config, spec, 10000.0);
 }
 
 // Checkpoints cut the convolution of q, k and v into their channels, transformers writes it in thirds.
-std::array<int32_t, 3> read_conv_parts(const TensorFile& weights, size_t layer, const GatedDelta& delta) {
+Result<std::array<int32_t, 3>> read_conv_parts(const TensorFile& weights, size_t layer, const GatedDelta& delta) {
   std::array<int32_t, 3> parts{static_cast<int32_t>(delta.keys()), static_cast<int32_t>(delta.keys()),
                                static_cast<int32_t>(delta.values())};
+  const std::string prefix = fmt::format("model.layers.{}.linear_attn.", layer);
+  if (!has_prefix(weights, prefix)) return parts;
+  int64_t sum = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const TensorEntry* tensor =
-        weights.find(fmt::format("model.layers.{}.linear_attn.{}_conv1d.weight", layer, "qkv"[i]));
-    if (tensor == nullptr || tensor->shape.empty() || tensor->shape[0] > INT32_MAX) continue;
-    parts[i] = static_cast<int32_t>(tensor->shape[0]);
+    const std::string name = fmt::format("{}{}_conv1d.weight", prefix, "qkv"[i]);
+    const TensorEntry* tensor = weights.find(name);
+    if (tensor == nullptr) return not_found(name, "the file has no such tensor");
+    const uint64_t channels = tensor->shape.empty() ? 0 : tensor->shape[0];
+    if (channels < 1 || channels > static_cast<uint64_t>(delta.conv_channels())) {
+      return malformed(name, "{} channels of the {} that the layer has", channels, delta.conv_channels());
+    }
+    parts[i] = static_cast<int32_t>(channels);
+    sum += parts[i];
+  }
+  if (sum != delta.conv_channels()) {
+    return malformed(fmt::format("{0}q_conv1d.weight, {0}k_conv1d.weight and {0}v_conv1d.weight", prefix),
+                     "{} channels, the layer has {}", sum, delta.conv_channels());
   }
   return parts;
 }
@@ -74,7 +89,7 @@ Result<ModelSpec> olmo_hybrid_from_config(const ConfigReader& config, const Tens
   for (size_t i = 0; i < attends.size(); ++i) {
     LayerSpec& layer = spec.layers[i];
     if (!attends[i]) {
-      delta.conv_parts = read_conv_parts(weights, i, delta);
+      HEADRACE_ASSIGN_OR_RETURN(delta.conv_parts, read_conv_parts(weights, i, delta));
       layer.attention = delta;
       continue;
     }

@@ -8,12 +8,18 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"sliding_window", "attention_bias", "resid_pdrop", "embd_pdrop", "mlp_bias"};
+constexpr std::string_view kOwnKeys[] = {"sliding_window", "attention_bias", "resid_pdrop", "embd_pdrop", "mlp_bias",
+                                         "lm_head_bias",
+                                         // Of the makers' own code, which says by one that it does without.
+                                         "full_attn_mod", "interpolate_factor"};
 
 Result<ModelSpec> phi3_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("attention_bias", false));
   HEADRACE_RETURN_IF_ERROR(config.only("mlp_bias", false));
+  HEADRACE_RETURN_IF_ERROR(config.only("lm_head_bias", false));
+  HEADRACE_RETURN_IF_ERROR(config.only("full_attn_mod", 1));
+  HEADRACE_RETURN_IF_ERROR(config.only("interpolate_factor", 1));
   DenseDefaults defaults;
   defaults.num_kv_heads = -1;
   defaults.max_position_embeddings = 4096;
@@ -23,6 +29,9 @@ Result<ModelSpec> phi3_from_config(const ConfigReader& config, const TensorFile&
   HEADRACE_ASSIGN_OR_RETURN(const RopeSpec rope, read_rotation(config, spec, 10000.0, 1.0));
   if (rope.type != "default" && rope.type != "longrope") {
     return unsupported(config.place_of("rope_parameters/rope_type"), "'{}' is no rope type of phi3", rope.type);
+  }
+  if (rope.type == "longrope" && !config.has("original_max_position_embeddings")) {
+    return malformed(config.place_of("original_max_position_embeddings"), "missing");
   }
   HEADRACE_ASSIGN_OR_RETURN(const int64_t window, config.integer_or("sliding_window", 1, 1 << 28, 0));
   LayerChoices choices;
@@ -62,7 +71,7 @@ Result<ModelSpec> phi3_from_gguf(const GgufReader& gguf) {
     scaling.original_max_positions = static_cast<double>(original);
     scaling.factor = static_cast<double>(spec.max_position_embeddings) / scaling.original_max_positions;
     if (gguf.has("rope.scaling.attn_factor")) {
-      HEADRACE_ASSIGN_OR_RETURN(scaling.attention_factor, gguf.number_or("rope.scaling.attn_factor", 1.0));
+      HEADRACE_ASSIGN_OR_RETURN(scaling.attention_factor, gguf.positive_or("rope.scaling.attn_factor", 1.0));
     }
     auto scaled = make_rope(rope.theta, rope.rotary_dim, scaling);
     if (!scaled.ok()) return scaled.status().within(gguf.key("rope"));

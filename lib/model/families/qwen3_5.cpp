@@ -44,23 +44,29 @@ constexpr std::string_view kDeltaKeys[] = {
     "linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads",
     "linear_num_value_heads", "full_attention_interval", "layer_types", "attention_bias", "attn_output_gate",
     // Layers that predict tokens further ahead, and the type of the recurrent state, which is float32 here.
-    "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"};
+    "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype",
+    // Of models with experts.
+    "mlp_only_layers",
+    // Of the norm of a delta layer's output.
+    "output_gate_type"};
 constexpr std::string_view kMoeKeys[] = {"num_experts", "num_experts_per_tok", "moe_intermediate_size",
                                          "shared_expert_intermediate_size"};
 constexpr std::string_view kNextKeys[] = {
     "num_experts",    "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size",
-    "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers",       "use_sliding_window"};
+    "norm_topk_prob", "decoder_sparse_step", "use_sliding_window"};
 
 Status check_delta_keys(const ConfigReader& config, std::span<const std::string_view> more) {
   std::vector<std::string_view> own(std::begin(kDeltaKeys), std::end(kDeltaKeys));
   own.insert(own.end(), more.begin(), more.end());
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, own));
   HEADRACE_RETURN_IF_ERROR(config.only("use_sliding_window", false));
+  HEADRACE_RETURN_IF_ERROR(config.only("output_gate_type", "swish"));
   return config.only("attn_output_gate", true);
 }
 
 Result<ModelSpec> qwen3_5_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(check_delta_keys(config, {}));
+  HEADRACE_RETURN_IF_ERROR(config.only("mlp_only_layers", nlohmann::json::array()));
   DenseDefaults defaults;
   defaults.vocab_size = 248320;
   defaults.hidden_size = 4096;
@@ -95,6 +101,7 @@ Result<MixtureOfExperts> read_experts(const ConfigReader& config, int64_t defaul
 
 Result<ModelSpec> qwen3_5_moe_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(check_delta_keys(config, kMoeKeys));
+  HEADRACE_RETURN_IF_ERROR(config.only("mlp_only_layers", nlohmann::json::array()));
   DenseDefaults defaults;
   defaults.vocab_size = 248320;
   defaults.hidden_size = 2048;

@@ -61,14 +61,29 @@ Result<ModelSpec> qwen2_moe_from_config(const ConfigReader& config, const Tensor
 }
 
 constexpr std::string_view kQwen3Keys[] = {
-    "num_experts",        "num_local_experts",   "num_experts_per_tok", "moe_intermediate_size",
-    "norm_topk_prob",     "decoder_sparse_step", "mlp_only_layers",     "attention_bias",
-    "use_sliding_window", "sliding_window",      "max_window_layers",
+    "num_experts",
+    "num_local_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "norm_topk_prob",
+    "decoder_sparse_step",
+    "mlp_only_layers",
+    "attention_bias",
+    "use_sliding_window",
+    "sliding_window",
+    "max_window_layers",
+    // Of Qwen2-MoE, which files say they do without.
+    "qkv_bias",
+    "use_qk_norm",
+    "shared_expert_intermediate_size",
 };
 
 Result<ModelSpec> qwen3_moe_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kQwen3Keys));
   HEADRACE_RETURN_IF_ERROR(config.only("use_sliding_window", false));
+  HEADRACE_RETURN_IF_ERROR(config.only("qkv_bias", false));
+  HEADRACE_RETURN_IF_ERROR(config.only("use_qk_norm", true));
+  HEADRACE_RETURN_IF_ERROR(config.only("shared_expert_intermediate_size", 0));
   DenseDefaults defaults;
   defaults.max_position_embeddings = 32768;
   defaults.num_kv_heads = 4;

@@ -1,6 +1,7 @@
 // Qwen2.5-VL, Qwen3-VL and Qwen3.5 with images: patches of images of any size, rotated by row and column, four of which become
 // a row of the decoder, which rotates by three positions. Reference: transformers models/qwen2_5_vl, qwen3_vl, qwen3_5.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "model/families/config_keys.h"
@@ -19,7 +20,9 @@ constexpr int32_t kAxes = 3;               // time, row, column
 constexpr std::string_view kWrapperKeys[] = {
     "text_config", "vision_config", "image_token_id", "vision_start_token_id", "vision_end_token_id",
     // Of videos, which are not read, and of parts of images that nothing reads.
-    "video_token_id", "vision_token_id"};
+    "video_token_id", "vision_token_id",
+    // That a program is to leave images out.
+    "language_model_only"};
 
 // ---- The text model ----
 
@@ -30,14 +33,15 @@ struct Sections {
 };
 
 // Takes what the text model's own reader does not know out of its rotation.
-Result<Sections> take_sections(nlohmann::json& text, const std::string& place) {
+Result<Sections> take_sections(nlohmann::json& text, const std::string& place, bool interleaved) {
   Sections out;
+  out.interleaved = interleaved;
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (!text.contains(key) || !text[key].is_object()) continue;
     nlohmann::json& rope = text[key];
     const ConfigReader reader(rope, place + "/" + key);
     HEADRACE_ASSIGN_OR_RETURN(out.sizes, reader.integers("mrope_section"));
-    HEADRACE_ASSIGN_OR_RETURN(out.interleaved, reader.boolean_or("mrope_interleaved", false));
+    HEADRACE_RETURN_IF_ERROR(reader.only("mrope_interleaved", interleaved));
     rope.erase("mrope_section");
     rope.erase("mrope_interleaved");
     for (const char* type : {"type", "rope_type"}) {
@@ -79,14 +83,16 @@ Status set_axes(const Sections& sections, const std::string& place, ModelSpec& s
 
 struct TextModel {
   const Family& family;
+  const char* type;  // of the whole model
   const char* architecture;
   std::span<const KeyDefault> defaults;  // of the class, where they are not those of `family`
   double theta;                          // likewise
+  bool interleaved = true;               // sections of the rotation, whatever the config says
 };
 
 Result<ModelSpec> read_text(nlohmann::json& text, const TensorFile& weights, const TextModel& model,
                             const std::string& place) {
-  HEADRACE_ASSIGN_OR_RETURN(const Sections sections, take_sections(text, place));
+  HEADRACE_ASSIGN_OR_RETURN(const Sections sections, take_sections(text, place, model.interleaved));
   const bool newer = text.contains("rope_parameters") && text["rope_parameters"].is_object();
   nlohmann::json& theta_holder = newer ? text["rope_parameters"] : text;
   if (!theta_holder.contains("rope_theta")) theta_holder["rope_theta"] = model.theta;
@@ -96,8 +102,18 @@ Result<ModelSpec> read_text(nlohmann::json& text, const TensorFile& weights, con
   return spec;
 }
 
+// The two parts say whose they are, or nothing.
+Status check_part(const ConfigReader& config, const char* part, const std::string& type) {
+  HEADRACE_ASSIGN_OR_RETURN(const ConfigReader nested, config.object(part));
+  HEADRACE_ASSIGN_OR_RETURN(const std::string given, nested.text_or("model_type", type));
+  if (given == type || given == type + "_text" || given == type + "_vision") return {};
+  return unsupported(nested.place_of("model_type"), "'{}' in a model of type '{}'", given, type);
+}
+
 Result<ModelSpec> read_wrapped(const ConfigReader& config, const TensorFile& weights, const TextModel& model) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kWrapperKeys));
+  HEADRACE_RETURN_IF_ERROR(check_part(config, "text_config", model.type));
+  HEADRACE_RETURN_IF_ERROR(check_part(config, "vision_config", model.type));
   HEADRACE_ASSIGN_OR_RETURN(auto text, text_config(config, model.defaults));
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_text(text, weights, model, config.place_of("text_config")));
   HEADRACE_ASSIGN_OR_RETURN(spec.head.tied, config.boolean_or("tie_word_embeddings", spec.head.tied));
@@ -108,7 +124,7 @@ constexpr KeyDefault kQwen25Defaults[] = {{"rms_norm_eps", 1e-5}, {"max_window_l
 constexpr KeyDefault kQwen3Defaults[] = {{"max_position_embeddings", 128000}};
 
 Result<ModelSpec> qwen2_5_vl_from_config(const ConfigReader& config, const TensorFile& weights) {
-  const TextModel model{kQwen2Family, "qwen2_5_vl", kQwen25Defaults, 1e6};
+  const TextModel model{kQwen2Family, "qwen2_5_vl", "qwen2_5_vl", kQwen25Defaults, 1e6, false};
   if (config.has("text_config")) return read_wrapped(config, weights, model);
   // The makers' files have no text_config: its keys stand beside the others.
   HEADRACE_ASSIGN_OR_RETURN(auto text, copy_config(config.json(), model.defaults));
@@ -128,15 +144,19 @@ Result<std::vector<int64_t>> read_deep_layers(const ConfigReader& config) {
 }
 
 Result<ModelSpec> qwen3_vl_from_config(const ConfigReader& config, const TensorFile& weights) {
-  const TextModel model{kQwen3Family, "qwen3_vl", kQwen3Defaults, 500000.0};
+  const TextModel model{kQwen3Family, "qwen3_vl", "qwen3_vl", kQwen3Defaults, 500000.0};
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_wrapped(config, weights, model));
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> deep, read_deep_layers(config));
+  if (deep.size() >= spec.layers.size()) {
+    return malformed("/vision_config/deepstack_visual_indexes", "{} entries for the {} layers of the decoder",
+                     deep.size(), spec.layers.size());
+  }
   spec.deep_embeddings = static_cast<int32_t>(deep.size());
   return spec;
 }
 
 Result<ModelSpec> qwen3_5_vl_from_config(const ConfigReader& config, const TensorFile& weights) {
-  return read_wrapped(config, weights, {kQwen35Family, "qwen3_5_vl", {}, 10000.0});
+  return read_wrapped(config, weights, {kQwen35Family, "qwen3_5", "qwen3_5_vl", {}, 10000.0});
 }
 
 // ---- The encoder ----
@@ -195,8 +215,9 @@ Result<VisionSpec> read_encoder(const ConfigReader& config, const ConfigReader& 
 
   const auto head_dim = static_cast<int32_t>(hidden / heads);
   HEADRACE_ASSIGN_OR_RETURN(const ConfigReader rope_config, vision.object("rope_parameters"));
+  HEADRACE_RETURN_IF_ERROR(rope_config.check_known(std::to_array<std::string_view>({"rope_type", "rope_theta"})));
   HEADRACE_RETURN_IF_ERROR(rope_config.only("rope_type", "axial"));
-  HEADRACE_ASSIGN_OR_RETURN(const double theta, rope_config.number_or("rope_theta", 10000.0));
+  HEADRACE_ASSIGN_OR_RETURN(const double theta, rope_config.positive_or("rope_theta", 10000.0));
   auto rope = make_rope(theta, head_dim / 2, {});
   if (!rope.ok()) return rope.status().within(vision.place_of("rope_parameters"));
   const size_t quarter = rope->inv_freq.size();
@@ -307,7 +328,7 @@ constexpr std::string_view kVisual[] = {"visual.", "model.visual."};
 
 WeightNaming text_names(const Family& family, const TensorFile& weights) {
   const std::span<const NamePair> layer = family.hf_names(weights).layer;
-  if (weights.find("model.language_model.embed_tokens.weight") != nullptr) {
+  if (has_prefix(weights, "model.language_model.")) {
     return {"model.language_model.layers.", layer, kLanguageModelTopNames, kVisual, kTiedHead};
   }
   return {"model.layers.", layer, kHfTopNames, kVisual, kTiedHead};
@@ -350,7 +371,7 @@ constexpr NamePair kInnerVision[] = {
 };
 
 WeightNaming vision_names(const TensorFile& weights) {
-  if (weights.find("model.visual.patch_embed.proj.weight") != nullptr) {
+  if (has_prefix(weights, "model.visual.")) {
     return {"model.visual.blocks.", kVisionLayer, kInnerVision, {}, {}, /*more_layers=*/false, kVisual};
   }
   return {"visual.blocks.", kVisionLayer, kOuterVision, {}, {}, /*more_layers=*/false, kVisual};

@@ -53,7 +53,7 @@ Result<ModelSpec> read_base_config(const ConfigReader& config, const BaseDefault
                             sized(config, "num_hidden_layers", kMaxLayers, defaults.num_layers));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t positions,
                             sized(config, "max_position_embeddings", kMaxPositions, defaults.max_position_embeddings));
-  HEADRACE_ASSIGN_OR_RETURN(const double eps, config.number_or(defaults.eps_key, defaults.norm_eps));
+  HEADRACE_ASSIGN_OR_RETURN(const double eps, config.positive_or(defaults.eps_key, defaults.norm_eps));
   spec.vocab_size = static_cast<int32_t>(vocab_size);
   spec.hidden_size = static_cast<int32_t>(hidden_size);
   spec.max_position_embeddings = static_cast<int32_t>(positions);
@@ -90,7 +90,7 @@ Result<ModelSpec> read_base_gguf(const GgufReader& gguf, std::span<const std::st
   const char* eps_key = "attention.layer_norm_rms_epsilon";
   if (!gguf.has(eps_key)) eps_key = "attention.layer_norm_epsilon";
   if (!gguf.has(eps_key)) return malformed(gguf.key("attention.layer_norm_rms_epsilon"), "missing");
-  HEADRACE_ASSIGN_OR_RETURN(const double eps, gguf.number_or(eps_key, 0));
+  HEADRACE_ASSIGN_OR_RETURN(const double eps, gguf.positive_or(eps_key, 0));
   ModelSpec spec;
   spec.vocab_size = static_cast<int32_t>(vocab_size);
   spec.hidden_size = static_cast<int32_t>(hidden_size);
@@ -182,7 +182,7 @@ Result<GqaAttention> read_gguf_attention(const GgufReader& gguf, const ModelSpec
   attention.num_kv_heads = static_cast<int32_t>(num_kv_heads);
   attention.head_dim = static_cast<int32_t>(head_dim);
   attention.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
-  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.number_or("rope.freq_base", 10000.0));
+  HEADRACE_ASSIGN_OR_RETURN(const double theta, gguf.positive_or("rope.freq_base", 10000.0));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t rotary_dim, gguf.integer_or("rope.dimension_count", 1, head_dim, head_dim));
   HEADRACE_ASSIGN_OR_RETURN(const RopeScaling scaling, gguf.rope_scaling(spec.max_position_embeddings));
   auto rope = make_rope(theta, static_cast<int32_t>(rotary_dim), scaling);
@@ -201,6 +201,10 @@ Status read_mamba2(const ConfigReader& config, const Mamba2Keys& keys, Mamba2& m
   HEADRACE_RETURN_IF_ERROR(size(keys.num_heads, 1, 1 << 14, mamba.num_heads));
   HEADRACE_RETURN_IF_ERROR(size(keys.head_dim, 1, 1 << 12, mamba.head_dim));
   HEADRACE_RETURN_IF_ERROR(size(keys.num_groups, 1, 1 << 14, mamba.num_groups));
+  if (keys.num_groups != nullptr && mamba.num_groups > 0 && mamba.num_heads % mamba.num_groups != 0) {
+    return malformed(config.place_of(keys.num_groups), "{} heads are no multiple of {}", mamba.num_heads,
+                     mamba.num_groups);
+  }
   HEADRACE_RETURN_IF_ERROR(size(keys.state_size, 1, 1 << 12, mamba.state_size));
   HEADRACE_RETURN_IF_ERROR(size(keys.kernel, 2, kMostConvKernel, mamba.kernel));
   mamba.norm_groups = mamba.num_groups;
@@ -242,6 +246,10 @@ Result<GatedDelta> read_delta(const ConfigReader& config, const GatedDelta& defa
   HEADRACE_RETURN_IF_ERROR(read("linear_num_value_heads", 1, 1 << 14, delta.num_heads));
   HEADRACE_RETURN_IF_ERROR(read("linear_key_head_dim", 1, 1 << 12, delta.key_dim));
   HEADRACE_RETURN_IF_ERROR(read("linear_value_head_dim", 1, 1 << 12, delta.value_dim));
+  if (delta.num_heads % delta.num_key_heads != 0) {
+    return malformed(config.place_of("linear_num_key_heads"), "linear_num_value_heads {} is no multiple of {}",
+                     delta.num_heads, delta.num_key_heads);
+  }
   return delta;
 }
 

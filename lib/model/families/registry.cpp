@@ -100,7 +100,8 @@ std::string known_names(std::string_view Family::*field) {
 
 Result<const Family*> find_by_config(const ConfigReader& config) {
   HEADRACE_ASSIGN_OR_RETURN(const auto architectures, config.texts("architectures"));
-  HEADRACE_ASSIGN_OR_RETURN(const std::string model_type, config.text_or("model_type", ""));
+  HEADRACE_ASSIGN_OR_RETURN(std::string model_type, config.text_or("model_type", ""));
+  if (model_type == "kimi_k2") model_type = "deepseek_v3";  // with other numbers
   if (architectures.size() > 1) return unsupported("/architectures", "names {} architectures", architectures.size());
   if (architectures.empty() && model_type.empty()) return malformed("/architectures", "missing");
   for (const Family* family : kFamilies) {

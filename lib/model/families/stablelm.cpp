@@ -8,7 +8,8 @@ namespace headrace {
 namespace {
 
 constexpr std::string_view kOwnKeys[] = {"layer_norm_eps",        "use_qkv_bias",   "qk_layernorm",
-                                         "use_parallel_residual", "hidden_dropout", "rope_pct"};
+                                         "use_parallel_residual", "hidden_dropout", "rope_pct",
+                                         "rotary_scaling_factor"};
 
 void set_blocks(ModelSpec& spec, bool parallel) {
   spec.architecture = "stablelm";
@@ -23,6 +24,7 @@ void set_blocks(ModelSpec& spec, bool parallel) {
 Result<ModelSpec> stablelm_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("qk_layernorm", false));
+  HEADRACE_RETURN_IF_ERROR(config.only("rotary_scaling_factor", 1.0));
   DenseDefaults defaults;
   defaults.num_kv_heads = 32;
   defaults.max_position_embeddings = 4096;
@@ -30,6 +32,9 @@ Result<ModelSpec> stablelm_from_config(const ConfigReader& config, const TensorF
   defaults.keys.norm_eps = "layer_norm_eps";
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_config(config, defaults));
   HEADRACE_ASSIGN_OR_RETURN(const double partial, config.number_or("rope_pct", 0.25));
+  if (!(partial > 0) || partial > 1) {
+    return malformed(config.place_of("rope_pct"), "{} is no share of a head's dims", partial);
+  }
   HEADRACE_ASSIGN_OR_RETURN(const RopeSpec rope, read_rotation(config, spec, 10000.0, partial));
   HEADRACE_ASSIGN_OR_RETURN(const bool parallel, config.boolean_or("use_parallel_residual", false));
   LayerChoices choices;

@@ -8,8 +8,11 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"sliding_window",   "norm_epsilon", "use_bias",  "embedding_dropout",
-                                         "residual_dropout", "mlp_type",     "norm_type", "activation_function"};
+constexpr std::string_view kOwnKeys[] = {"sliding_window", "norm_epsilon", "use_bias", "embedding_dropout",
+                                         "residual_dropout", "mlp_type", "norm_type", "activation_function",
+                                         "scale_attn_weights", "layer_norm_epsilon",
+                                         // The type that the softmax is computed in, which is float32 here.
+                                         "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"};
 
 void set_blocks(ModelSpec& spec) {
   spec.architecture = "starcoder2";
@@ -23,6 +26,7 @@ void set_blocks(ModelSpec& spec) {
 Result<ModelSpec> starcoder2_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));
   HEADRACE_RETURN_IF_ERROR(config.only("mlp_type", "default"));
+  HEADRACE_RETURN_IF_ERROR(config.only("scale_attn_weights", true));
   HEADRACE_RETURN_IF_ERROR(config.only("norm_type", "layer_norm"));
   DenseDefaults defaults;
   defaults.num_kv_heads = 2;
@@ -31,6 +35,9 @@ Result<ModelSpec> starcoder2_from_config(const ConfigReader& config, const Tenso
   defaults.keys.norm_eps = "norm_epsilon";
   defaults.tied = true;
   HEADRACE_ASSIGN_OR_RETURN(ModelSpec spec, read_dense_config(config, defaults));
+  const nlohmann::json* const eps = config.find("norm_epsilon");
+  HEADRACE_RETURN_IF_ERROR(
+      config.only("layer_norm_epsilon", eps != nullptr ? *eps : nlohmann::json(defaults.norm_eps)));
   set_blocks(spec);
   HEADRACE_ASSIGN_OR_RETURN(const RopeSpec rope, read_rotation(config, spec, 10000.0));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t window, config.integer_or("sliding_window", 1, 1 << 28, 0));

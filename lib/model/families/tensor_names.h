@@ -1,11 +1,18 @@
 // Names of the tensors around the layers that most files agree on.
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 
 #include "model/weight_names.h"
 
 namespace headrace {
+
+// Whether a prefix is that of the file's names. One tensor alone would not tell: a file that lacks it seemed to have others.
+inline bool has_prefix(const TensorFile& file, std::string_view prefix) {
+  return std::ranges::any_of(file.tensors(),
+                             [&](const TensorEntry& tensor) { return tensor.name.starts_with(prefix); });
+}
 
 inline constexpr NamePair kHfTopNames[] = {
     {"embed", "model.embed_tokens"}, {"final_norm", "model.norm"}, {"lm_head", "lm_head"}};

@@ -4,6 +4,7 @@
 
 #include "model/families/config_keys.h"
 #include "model/families/encoder.h"
+#include "model/families/tensor_names.h"
 
 namespace headrace {
 
@@ -28,7 +29,7 @@ Result<VisionSpec> read_plane_encoder(const ConfigReader& config, const PlaneEnc
   HEADRACE_ASSIGN_OR_RETURN(const int64_t inner, config.integer_or("intermediate_size", 1, 1 << 22, 3072));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t layers, config.integer_or("num_hidden_layers", 1, 4096, 12));
   HEADRACE_ASSIGN_OR_RETURN(const int64_t heads, config.integer_or("num_attention_heads", 1, 1 << 14, 12));
-  HEADRACE_ASSIGN_OR_RETURN(const double eps, config.number_or("layer_norm_eps", defaults.norm_eps));
+  HEADRACE_ASSIGN_OR_RETURN(const double eps, config.positive_or("layer_norm_eps", defaults.norm_eps));
   HEADRACE_ASSIGN_OR_RETURN(const Activation activation, read_activation(config, "hidden_act", defaults.activation));
   if (hidden % heads != 0) {
     return malformed(config.place_of("num_attention_heads"), "hidden_size {} is no multiple of {} heads", hidden,
@@ -68,7 +69,7 @@ std::string_view plane_layer_prefix(const TensorFile& weights) {
                                             "model.vision_tower.vision_model.encoder.layers.",
                                             "model.vision_tower.encoder.layers.", "vision_tower.encoder.layers."};
   for (const std::string_view prefix : kPrefixes) {
-    if (weights.find(std::string(prefix) + "0.layer_norm1.weight") != nullptr) return prefix;
+    if (has_prefix(weights, prefix)) return prefix;
   }
   return kPrefixes[0];
 }
