@@ -60,9 +60,3 @@ class EncoderDecoderReference(Reference):
                 cache, decoder = out.past_key_values, out.logits[:, -1:].argmax(-1)
                 tokens.append(int(decoder))
         return np.array(tokens)
-
-
-def reference_of(config, *arguments):
-    """The kind of reference that a config needs."""
-    kind = EncoderDecoderReference if getattr(config, "is_encoder_decoder", False) else Reference
-    return kind(config, *arguments)

@@ -17,8 +17,9 @@ import json
 import os
 
 import torch
-from encoder_decoder_reference import reference_of
-from reference_model import config_of, tiny_settings, write_golden
+from encoder_decoder_reference import EncoderDecoderReference
+from reference_model import Reference, config_of, filled, tiny_settings, write_golden
+from vision_reference import VisionReference
 
 PROMPTS = [5, 33, 150]
 
@@ -38,9 +39,20 @@ def apply_setting(settings, text):
     settings[last] = value
 
 
+def reference_of(config, architecture, seed, weights):
+    """Of the kind that a config needs."""
+    kind = Reference
+    if getattr(config, "is_encoder_decoder", False):
+        kind = EncoderDecoderReference
+    elif hasattr(config, "vision_config"):
+        kind = VisionReference
+    return kind(config, architecture, seed, weights)
+
+
 def make(folder, settings, architecture, seed, arguments):
     config = config_of(settings)
-    lengths = [n for n in arguments.prompts if n + arguments.greedy <= getattr(config, "max_position_embeddings", n + 10**6)]
+    longest = getattr(config.get_text_config(), "max_position_embeddings", 10**6)
+    lengths = [n for n in arguments.prompts if n + arguments.greedy <= longest]
     weights = torch.bfloat16 if arguments.dtype == "bfloat16" else torch.float32
     reference = reference_of(config, architecture or settings.get("architectures", [None])[0], seed, weights)
     about = write_golden(folder, reference, lengths, arguments.greedy)
@@ -76,7 +88,7 @@ def main():
         for name in arguments.variants or VARIANTS:
             settings = dict(VARIANTS[name])
             architecture = settings.pop("architecture", None)
-            make(os.path.join(arguments.out, name), {**tiny_settings(settings["model_type"], settings), **settings}, architecture,
+            make(os.path.join(arguments.out, name), filled(settings), architecture,
                  arguments.seed + sorted(VARIANTS).index(name), arguments)
         return
     if arguments.config:

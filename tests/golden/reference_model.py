@@ -10,6 +10,7 @@ eager attention, no cache):
                         of bfloat16 weights: pN.logits_bf16_compute
                         of an encoder in front of a decoder (encoder_decoder_reference.py): pN.decoder_input_ids, of which
                         the logits are, pN.encoder_hidden, and input_features [1, num_mels, frames] of audio
+                        of an encoder for images (vision_reference.py): prompts pN_img with pN_img.pixel_values
     golden.json         seed, noise (largest difference between variants of the reference itself), versions
 """
 import copy
@@ -36,15 +37,27 @@ def config_of(settings):
 def tiny_settings(model_type, given=()):
     """The settings of TINY that a model type has, but those that are other names of settings given."""
     known = transformers.AutoConfig.for_model(model_type)
+    known.allow_global_per_layer_attribute_access = True  # of sizes that differ between layers
     own_names = getattr(known, "attribute_map", {})
     return {"model_type": model_type, **{key: value for key, value in TINY.items()
                                          if hasattr(known, key) and own_names.get(key) not in given}}
 
 
+def filled(settings):
+    """Settings with those of a tiny model for what they leave out, in the config of the text model too."""
+    settings = {**tiny_settings(settings["model_type"], settings), **settings}
+    if "text_config" in settings:
+        settings["text_config"] = filled(settings["text_config"])
+    return settings
+
+
 def class_of(config, architecture=None):
     name = architecture or (config.architectures or [None])[0]
     if name is None:
-        for mapping in (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_MAPPING):
+        mappings = (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_MAPPING)
+        if hasattr(config, "vision_config"):
+            mappings = (transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,)
+        for mapping in mappings:
             if type(config) in mapping:
                 return mapping[type(config)]
         raise SystemExit(f"no class of transformers takes {type(config).__name__}: name one with --architecture")
@@ -67,6 +80,7 @@ class Reference:
         torch.manual_seed(seed)
         model = self._build().eval()
         randomize(model, seed)
+        self.adjust(model)
         self._set_spread_of_logits(model)
         self.state = {name: value.to(weights).clone() for name, value in model.state_dict().items()}
 
@@ -105,8 +119,15 @@ class Reference:
             prompts.append((f"p{length}", torch.tensor(ids)[None]))
         return prompts
 
+    def adjust(self, model):
+        """Whatever a kind of model needs of its random weights."""
+
+    def inputs(self, model, ids):
+        """What the class takes beside the prompt's tokens."""
+        return {}
+
     def call(self, model, ids, **more):
-        return model(ids, **more)
+        return model(ids, **self.inputs(model, ids), **more)
 
     def shared_tensors(self):
         """Arrays that belong to no prompt alone."""
@@ -156,7 +177,7 @@ class Reference:
         model.generation_config.eos_token_id = None
         with torch.no_grad():
             out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False,
-                                 pad_token_id=0)
+                                 pad_token_id=0, **self.inputs(model, ids))
         return out[0, ids.shape[1]:].numpy()
 
     def save(self, folder):
@@ -187,12 +208,15 @@ def randomize(model, seed):
             if parameter.ndim == 1:
                 values = parameter.double().numpy() + 0.2 * rng.standard_normal(shape)
             else:
-                scale = 0.45 if id(parameter) in embeddings else 1.2 / np.sqrt(shape[-1])
+                inputs = np.prod(shape[1:]) if parameter.ndim > 3 else shape[-1]  # of a convolution over images
+                scale = 0.45 if id(parameter) in embeddings else 1.2 / np.sqrt(inputs)
                 values = rng.standard_normal(shape) * scale
             parameter.copy_(torch.tensor(values.astype(np.float32)))
         for name, buffer in sorted(model.named_buffers()):
             if name.endswith("correction_bias"):
                 buffer.copy_(torch.tensor((0.2 * rng.standard_normal(tuple(buffer.shape))).astype(np.float32)))
+            if name.endswith("layer_scalar"):
+                buffer.copy_(torch.tensor((1 + 0.2 * rng.standard_normal(tuple(buffer.shape))).astype(np.float32)))
             if name.endswith("tid2eid"):  # different experts of each token
                 tokens, top_k = buffer.shape
                 experts = model.get_submodule(name.rsplit(".", 1)[0]).num_experts

@@ -153,10 +153,11 @@ constexpr NamePair kMaskedLm[] = {
     {"transform_norm.bias", "cls.predictions.transform.LayerNorm.beta"},
     {"lm_head.weight", "cls.predictions.decoder.weight"},
     {"lm_head.weight", "lm_head.decoder.weight"},
-    {"lm_head.bias", "cls.predictions.bias"},
+    // The first of each is added; the second stands for it where both are one, and else for nothing.
     {"lm_head.bias", "cls.predictions.decoder.bias"},
-    {"lm_head.bias", "lm_head.bias"},
+    {"lm_head.bias", "cls.predictions.bias"},
     {"lm_head.bias", "lm_head.decoder.bias"},
+    {"lm_head.bias", "lm_head.bias"},
 };
 constexpr NamePair kClassifier[] = {
     {"transform", "bert.pooler.dense"},

@@ -247,9 +247,10 @@ constexpr NamePair kGgufTop[] = {{"embed", "token_embd"},
 constexpr std::string_view kGgufSurplus[] = {"rope_freqs.weight", "attn_k.weight", "attn_v.weight",
                                              "attn_k_norm.weight"};
 
-// The head's copy, and tensors that published files have of layers that see the keys and values of others.
+// The head's copy, tensors that published files have of layers that see the keys and values of others, and a scale that
+// altup_correct_scale turns off.
 constexpr std::string_view kSharedSurplus[] = {"lm_head.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight",
-                                               "self_attn.k_norm.weight"};
+                                               "self_attn.k_norm.weight", "altup.correct_output_scale"};
 
 }  // namespace
 

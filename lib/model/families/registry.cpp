@@ -130,6 +130,35 @@ Result<const Family*> find_by_gguf(const GgufFile& file) {
                      known_names(&Family::gguf_architecture));
 }
 
+Result<bool> same_bytes(const TensorEntry& a, const TensorEntry& b, const TensorFile& file) {
+  if (a.dtype != b.dtype || a.bytes != b.bytes) return false;
+  constexpr uint64_t kRun = uint64_t{1} << 20;
+  std::vector<std::byte> bytes_a(std::min(a.bytes, kRun)), bytes_b(bytes_a.size());
+  for (uint64_t begin = 0; begin < a.bytes; begin += kRun) {
+    const auto count = static_cast<size_t>(std::min(kRun, a.bytes - begin));
+    HEADRACE_RETURN_IF_ERROR(file.read(a, begin, std::span(bytes_a).first(count)));
+    HEADRACE_RETURN_IF_ERROR(file.read(b, begin, std::span(bytes_b).first(count)));
+    if (!std::equal(bytes_a.begin(), bytes_a.begin() + static_cast<std::ptrdiff_t>(count), bytes_b.begin()))
+      return false;
+  }
+  return true;
+}
+
+// A file may hold a head that is no copy of the embeddings though its config calls the two tied. It is the head then, as it is
+// in transformers.
+Status untie_own_head(const WeightNaming& naming, const TensorFile& weights, ModelSpec& spec) {
+  if (!spec.head.tied || spec.head.kind != HeadKind::kVocabulary) return {};
+  const std::vector<uint64_t> shape = {static_cast<uint64_t>(spec.vocab_size), static_cast<uint64_t>(spec.hidden_size)};
+  HEADRACE_ASSIGN_OR_RETURN(
+      const std::vector<WeightEntry> both,
+      resolve_listed({{"embed.weight", "", shape}, {"lm_head.weight", "", shape}}, naming, weights));
+  const TensorEntry* const embed = weights.find(both[0].file_name);
+  const TensorEntry* const head = weights.find(both[1].file_name);
+  if (embed == nullptr || head == nullptr || embed == head) return {};
+  HEADRACE_ASSIGN_OR_RETURN(spec.head.tied, same_bytes(*embed, *head, weights));
+  return {};
+}
+
 }  // namespace
 
 std::span<const Family* const> all_families() { return kFamilies; }
@@ -159,6 +188,7 @@ Result<FamilyReading> read_config(const nlohmann::json& config, const TensorFile
     return validate_vision(*out.vision);
   };
   if (const Status status = read(); !status.ok()) return status.within("config.json");
+  HEADRACE_RETURN_IF_ERROR(untie_own_head(out.naming, weights, out.spec));
   return out;
 }
 
