@@ -17,6 +17,8 @@ def drawn(settings, rng):
     settings = copy.deepcopy(settings)
     if "text_config" in settings:
         settings["text_config"] = drawn(settings["text_config"], rng)
+        if "out_hidden_size" in settings["vision_config"]:
+            settings["vision_config"]["out_hidden_size"] = settings["text_config"]["hidden_size"]
         return settings
     known = transformers.AutoConfig.for_model(settings["model_type"])
     known.allow_global_per_layer_attribute_access = True
@@ -32,7 +34,7 @@ def drawn(settings, rng):
     if has("vocab_size_per_layer_input"):
         settings["vocab_size_per_layer_input"] = settings["vocab_size"]
     if settings.get("hidden_size") == 32:
-        settings["hidden_size"] = 4 * int(rng.integers(6, 14))
+        settings["hidden_size"] = 8 * int(rng.integers(3, 8))
     if settings.get("intermediate_size") == 48:
         settings["intermediate_size"] = 4 * int(rng.integers(5, 20))
     if isinstance(settings.get("sliding_window"), int):

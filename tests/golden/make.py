@@ -7,6 +7,7 @@
     python3 tests/golden/make.py OUT/NAME --model-type llama --set num_hidden_layers=3 --set rope_parameters.rope_theta=1e6
     python3 tests/golden/make.py OUT/NAME --config config.json --set num_hidden_layers=4 --seed 7
     python3 tests/golden/make.py OUT --variants [NAME ...] --seed 7     # the models of variants.py
+    python3 tests/golden/make.py OUT --variants --drawn --seed 7        # with drawn_settings.py's for theirs
     python3 tests/golden/make.py OUT --shipped                          # tests/data/goldens
 
 A config is a config.json of the hub, with its sizes brought down by --set, or a model type at a tiny size. Equal versions of
@@ -15,8 +16,12 @@ the packages give equal files. reference_model.py says what a folder holds.
 import argparse
 import json
 import os
+import shutil
+import zlib
 
+import numpy as np
 import torch
+from drawn_settings import drawn
 from encoder_decoder_reference import EncoderDecoderReference
 from reference_model import Reference, config_of, filled, tiny_settings, write_golden
 from vision_reference import VisionReference
@@ -61,6 +66,21 @@ def make(folder, settings, architecture, seed, arguments):
           f"smallest margin {about.get('smallest_greedy_margin', '-')}", flush=True)
 
 
+def make_variant(name, variants, arguments):
+    settings = dict(variants[name])
+    architecture = settings.pop("architecture", None)
+    settings, seed = filled(settings), arguments.seed + sorted(variants).index(name)
+    folder = os.path.join(arguments.out, name)
+    if not arguments.drawn:
+        return make(folder, settings, architecture, seed, arguments)
+    try:
+        make(folder, drawn(settings, np.random.default_rng([arguments.seed, zlib.crc32(name.encode())])), architecture, seed,
+             arguments)
+    except Exception as error:  # whatever a class has against what was drawn
+        shutil.rmtree(folder, ignore_errors=True)
+        print(f"{folder}: not made: {str(error).splitlines()[0][:100] if str(error) else type(error).__name__}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
@@ -69,6 +89,7 @@ def main():
     source.add_argument("--model-type", help="model_type of a config")
     source.add_argument("--variants", nargs="*", metavar="NAME", help="all models of variants.py, or those named")
     source.add_argument("--shipped", action="store_true")
+    parser.add_argument("--drawn", action="store_true", help="variants with settings drawn by the seed")
     parser.add_argument("--architecture", help="class of transformers, where the config names none")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the config")
     parser.add_argument("--seed", type=int, default=0)
@@ -86,10 +107,7 @@ def main():
     if arguments.variants is not None:
         from variants import VARIANTS
         for name in arguments.variants or VARIANTS:
-            settings = dict(VARIANTS[name])
-            architecture = settings.pop("architecture", None)
-            make(os.path.join(arguments.out, name), filled(settings), architecture,
-                 arguments.seed + sorted(VARIANTS).index(name), arguments)
+            make_variant(name, VARIANTS, arguments)
         return
     if arguments.config:
         with open(arguments.config) as file:
