@@ -28,9 +28,10 @@ inline std::string golden_folder(const std::string& name) {
 
 // Of the modules of `model` whose names end in one of `ends`.
 struct AdapterFiles : peft_files::AdapterFiles {
-  template <class... Rest>
-  AdapterFiles(const std::string& model, uint32_t seed, const Rest&... rest)
-      : peft_files::AdapterFiles(golden_folder(model), seed, rest...) {}
+  AdapterFiles(const std::string& model, uint32_t seed) : peft_files::AdapterFiles(golden_folder(model), seed) {}
+  AdapterFiles(const std::string& model, uint32_t seed, const std::vector<std::string>& ends,
+               const std::map<std::string, size_t>& ranks = {})
+      : peft_files::AdapterFiles(golden_folder(model), seed, ends, ranks) {}
 };
 
 // The adapter's tensors as llama.cpp's converter names them, `names` from parts of PEFT's names to parts of GGUF's. Of q and k
