@@ -456,6 +456,48 @@ struct Sampling : headrace_sampling {
   Sampling(const headrace_sampling& sampling) : headrace_sampling(sampling) {}  // NOLINT
 };
 
+// A walk of one sample that says which tokens may come (headrace_token_mask). It is used by one thread at a time. An exception of
+// fill or advance fails the request.
+class TokenMask {
+ public:
+  virtual ~TokenMask() = default;
+  // Sets the bits of the tokens that may come now: token t is bit t % 32 of words[t / 32], which come zeroed. False: all may.
+  virtual bool fill(uint32_t* words, size_t num_words) = 0;
+  // The token comes. False where it may not: the walk stands where it stood.
+  virtual bool advance(int32_t token) = 0;
+  // Takes the last tokens back, no more than came.
+  virtual void retreat(int32_t num_tokens) noexcept = 0;
+};
+// The start of a walk, for each sample one.
+using TokenMaskSource = std::function<std::unique_ptr<TokenMask>()>;
+
+namespace detail {
+
+inline void* start_mask(void* user) {
+  try {
+    return (*static_cast<TokenMaskSource*>(user))().release();
+  } catch (...) {
+    return nullptr;
+  }
+}
+inline int32_t fill_mask(void* walk, uint32_t* words, size_t num_words) {
+  try {
+    return static_cast<TokenMask*>(walk)->fill(words, num_words) ? 1 : 0;
+  } catch (...) {
+    for (size_t i = 0; i < num_words; ++i) words[i] = 0;
+    return 1;
+  }
+}
+inline int32_t advance_mask(void* walk, int32_t token) {
+  try {
+    return static_cast<TokenMask*>(walk)->advance(token) ? 1 : 0;
+  } catch (...) {
+    return 0;
+  }
+}
+
+}  // namespace detail
+
 // What to generate; may be submitted many times.
 class Request {
  public:
@@ -580,6 +622,25 @@ class Request {
     return call([&](headrace_error** error) {
       return headrace_request_set_zero_retention(get(), zero_retention ? 1 : 0, error);
     });
+  }
+  // Each sample walks through a mask of its own; null: all tokens may come.
+  Request& set_token_mask(TokenMaskSource source) {
+    if (!source) {
+      return call([&](headrace_error** error) { return headrace_request_set_token_mask(get(), nullptr, error); });
+    }
+    headrace_token_mask mask;
+    headrace_token_mask_init(&mask);
+    mask.start = detail::start_mask;
+    mask.fill = detail::fill_mask;
+    mask.advance = detail::advance_mask;
+    mask.retreat = [](void* walk, int32_t num_tokens) { static_cast<TokenMask*>(walk)->retreat(num_tokens); };
+    mask.end = [](void* walk) { delete static_cast<TokenMask*>(walk); };
+    mask.release = [](void* user) { delete static_cast<TokenMaskSource*>(user); };
+    auto owned = std::make_unique<TokenMaskSource>(std::move(source));
+    mask.user = owned.get();
+    call([&](headrace_error** error) { return headrace_request_set_token_mask(get(), &mask, error); });
+    owned.release();
+    return *this;
   }
   headrace_request* get() const { return handle_.get(); }
 

@@ -329,6 +329,37 @@ HEADRACE_API headrace_status headrace_event_next_of(headrace_scheduler* schedule
  * "hidden_states" (they need the rows), "index_off" (the option "kv.prefix_index"), "not_scheduled". Static. */
 HEADRACE_API const char* headrace_event_get_reuse_miss(const headrace_event* event);
 
+/* ---- Token masks -------------------------------------------------------------------------------------------------- */
+
+/* Which tokens may come next, by an automaton of the caller's: each sample of a request walks through it. A sampled token is one
+ * that the mask allows, and guesses at tokens end where it does not (see Speculation).
+ * `start`, `fill`, `advance`, `retreat` and `end` are called on the thread that steps the scheduler, during a step ([callback]), one
+ * after the other, and `end` also where the scheduler is destroyed. They must not call the scheduler, nor take long: the whole
+ * step waits. A mask whose words allow nothing fails the request, so the automaton allows an end token where the text may end. */
+typedef struct headrace_token_mask {
+  uint32_t struct_size;
+  uint32_t reserved;
+  void* user;
+  /* A walk at its start, once for each sample; NULL fails the request. */
+  void* (*start)(void* user);
+  /* Token t is bit t % 32 of words[t / 32]; they come zeroed, for all tokens of the model. Sets the bits of the tokens that may come
+   * now and returns 1; 0: every token may, and the words are not looked at. */
+  int32_t (*fill)(void* walk, uint32_t* words, size_t num_words);
+  /* The token comes: 1. 0: it may not, and the walk stands where it stood. */
+  int32_t (*advance)(void* walk, int32_t token);
+  /* Takes the last num_tokens tokens back, no more than came. */
+  void (*retreat)(void* walk, int32_t num_tokens);
+  void (*end)(void* walk);
+  /* `user` is needed no more: no request has it, and no walk is left. Any thread; may be NULL. */
+  headrace_release_callback release;
+} headrace_token_mask;
+
+HEADRACE_API void headrace_token_mask_init(headrace_token_mask* mask);
+/* [object] Of the request, and of what is submitted of it from now on; NULL: none, the default. All functions but `release` are
+ * set; where the call fails, `release` is not called. */
+HEADRACE_API headrace_status headrace_request_set_token_mask(headrace_request* request, const headrace_token_mask* mask,
+                                                             headrace_error** error);
+
 /* ---- Speculation -------------------------------------------------------------------------------------------------- */
 
 /* [object] Who guesses at the request's next tokens, so that one step checks several: "off", "auto", or names of the scheduler's

@@ -74,6 +74,17 @@ HEADRACE_FIELD(headrace_hidden_states, num_rows, 32);
 HEADRACE_FIELD(headrace_hidden_states, hidden_size, 40);
 static_assert(sizeof(headrace_hidden_states) == 48);
 
+HEADRACE_FIELD(headrace_token_mask, struct_size, 0);
+HEADRACE_FIELD(headrace_token_mask, reserved, 4);
+HEADRACE_FIELD(headrace_token_mask, user, 8);
+HEADRACE_FIELD(headrace_token_mask, start, 16);
+HEADRACE_FIELD(headrace_token_mask, fill, 24);
+HEADRACE_FIELD(headrace_token_mask, advance, 32);
+HEADRACE_FIELD(headrace_token_mask, retreat, 40);
+HEADRACE_FIELD(headrace_token_mask, end, 48);
+HEADRACE_FIELD(headrace_token_mask, release, 56);
+static_assert(sizeof(headrace_token_mask) == 64);
+
 HEADRACE_FIELD(headrace_tenant_limits, struct_size, 0);
 HEADRACE_FIELD(headrace_tenant_limits, reserved, 4);
 HEADRACE_FIELD(headrace_tenant_limits, weight, 8);

@@ -45,10 +45,11 @@ struct Sample {
 // `cancelled` and `num_unread` may be set from any thread; the rest belongs to submit and then to the stepping thread.
 struct LiveRequest {
   LiveRequest(uint64_t request_id, RequestParams given, Sampler made) noexcept
-      : id(request_id), params(std::move(given)), sampler(std::move(made)) {}
+      : id(request_id), token_mask(std::move(given.token_mask)), params(std::move(given)), sampler(std::move(made)) {}
 
   const uint64_t id;
-  const RequestParams params;  // its prompt has moved to `prompt`
+  TokenMaskSource token_mask;  // goes with the last sample, while no lock is held: it is the host's
+  const RequestParams params;  // its prompt has moved to `prompt`, its mask to `token_mask`
   const Sampler sampler;
   // A session's tokens first. Positions of an image hold not its token, but a number of its content below 0
   // (KvCache::content_id): that is what cached values are found by.

@@ -51,7 +51,7 @@ std::unique_ptr<Sample> StepLoop::make_sample(LiveRequest& request, uint32_t ind
       ++sample->history.prompt_counts[shown_token(id)];
     }
   }
-  if (request.params.token_mask) sample->mask = request.params.token_mask();
+  if (request.token_mask) sample->mask = request.token_mask();
   sample->speculation.drafters = request.drafters;
   return sample;
 }
@@ -501,6 +501,7 @@ void StepLoop::let_go(Sample& sample, SequenceState state, bool keep_output) {
   stop_running(sample);
   sequence.state = state;
   if (sample.speculation.drafters != 0) speculator_.end(draft_context(sample), sample.speculation);
+  sample.mask.reset();
   const auto& session = sample.request.params.session;
   if (session) {
     // Moved, not copied: the terminal event is out already, so nothing here may fail. A request with a session has one
@@ -584,6 +585,7 @@ void StepLoop::forget_if_ended(LiveRequest& request) {
   ++metrics_.finished_requests;
   ++request.tenant->metrics.finished_requests;
   request.tenant->changed = true;
+  request.token_mask = nullptr;
   ended_.push_back(std::move(found->second));
   requests_.erase(found);
 }
