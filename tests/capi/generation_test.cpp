@@ -321,6 +321,6 @@ TEST_CASE("what the model's files recommend is given, and refused where it is ou
     const std::string json = std::string(R"({"do_sample":true,")") + field + "\":" + value + "}";
     const Failure failure = failure_of([&] { recommended(json); });
     CHECK(failure.code == HEADRACE_MALFORMED);
-    CHECK(failure.place == field);
+    CHECK(failure.place.ends_with(field));
   }
 }

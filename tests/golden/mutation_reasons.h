@@ -121,9 +121,7 @@ inline const char* reason_to_ignore(const ConfigMutation& mutation, std::string_
       {"every layer has its own, or none a window", {"use_sliding_window"}, {"qwen2", "qwen2_5_vl", "qwen3"}},
       {"rounded to whole patches, or to halves of a window", {"local_attention", "window_size"}},
       {"past the last layer", {"moe_layer_end_index"}},
-      {"whether the head is the table is told by the tensors, or there is none",
-       {"tie_word_embeddings"},
-       {"bert", "gemma3_vlm", "llava_clip", "qwen3_5_vl", "t5", "whisper"}},
+      {"whether the head is the table is told by the tensors, or there is none", {"tie_word_embeddings"}},
       {"the reference keeps the factor and does not multiply by it", {"scale_embedding"}},
       {"a layer named twice", {"fullatt_block_indexes", "mlp_only_layers", "moe_layers"}},
   };
@@ -148,8 +146,10 @@ inline const char* reason_to_leave_out(const ConfigMutation& mutation, bool same
       {"it follows from others", {"head_dim", "intermediate_size", "qk_head_dim", "qk_rope_head_dim"}},
       {"latent attention has as many as queries",
        {"num_key_value_heads"},
-       {"deepseek_v3", "glm4_moe_lite", "glm_moe_dsa", "kimi_linear"}},
-      {"the other name's default", {"moe_renormalize", "num_shared_experts"}, {"kimi_linear"}},
+       {"deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "kimi_linear"}},
+      {"every model of the class has it so", {"partial_rotary_factor"}, {"mimo_v2_flash"}},
+      {"the default of the other name", {"moe_renormalize", "num_shared_experts"}, {"kimi_linear"}},
+      {"every model of the class has it so", {"mrope_interleaved"}, {"qwen3_vl", "qwen3_5_vl"}},
       {"what older files leave out",
        {"rope_theta", "rope_local_base_freq", "rotary_emb_base", "rotary_pct", "original_max_position_embeddings",
         "beta_fast", "beta_slow", "factor"}},
@@ -217,10 +217,9 @@ inline const char* reason_for_another(const ConfigMutation& mutation, std::strin
   };
   static const std::vector<Reason> kSwitches = {
       {"a switch that has no tensor of its own",
-       {"attention_k_eq_v", "attn_temperature_tuning", "linear_allow_neg_eigval", "mamba_norm_before_gate",
-        "moe_renormalize", "norm_topk_prob", "rope_interleave", "scale_decoder_outputs", "truncate",
-        "use_parallel_residual", "use_qk_norm"}},
-      {"files keep a copy of the table", {"tie_word_embeddings"}},
+       {"altup_correct_scale", "attention_k_eq_v", "attn_temperature_tuning", "linear_allow_neg_eigval",
+        "mamba_norm_before_gate", "moe_renormalize", "norm_topk_prob", "rope_interleave", "scale_decoder_outputs",
+        "truncate", "use_parallel_residual", "use_qk_norm"}},
   };
   if (mutation.kind == "renamed" || mutation.kind == "unknown key") return nullptr;
   if (mutation.kind == "other") {

@@ -168,7 +168,7 @@ TEST_CASE("values of hybrids that are not built, or contradict each other, are r
                 set("position_embedding_type", "alibi"));
   check_refused("lfm2_moe", StatusCode::kMalformed, "/num_experts_per_tok", set("num_experts_per_tok", 9));
   // A tensor of the convolution that is no longer as the layer needs it.
-  check_refused("olmo_hybrid", StatusCode::kMalformed, "conv_parts", set("linear_key_head_dim", 24));
+  check_refused("olmo_hybrid", StatusCode::kMalformed, "linear_attn.q_conv1d.weight", set("linear_key_head_dim", 24));
 }
 
 // Names without a suffix, as A_log and D are, too.
