@@ -1,5 +1,6 @@
 // headrace transcribe: speech to text, by models whose encoder reads audio.
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -20,12 +21,40 @@ struct TranscribeArguments {
   bool json = false;
 };
 
-// The decoder's first tokens: those that --prompt names, or what Whisper's decoder was trained to continue, without times. A
-// model whose tokenizer has no such tokens begins with its own first one.
-std::vector<int32_t> prompt_tokens(const TranscribeArguments& arguments, const headrace::Model& model) {
-  const headrace::Tokenizer tokenizer = model.tokenizer();
-  if (!arguments.prompt.empty())
-    return tokenizer.encode(arguments.prompt, /*parse_special=*/true, /*add_special=*/false);
+// generation_config.json beside the model's weights; an empty object where there is none.
+nlohmann::json generation_config(const std::string& model_path) {
+  const std::filesystem::path path = std::filesystem::path(model_path) / "generation_config.json";
+  if (!std::filesystem::exists(path)) return nlohmann::json::object();
+  auto config = nlohmann::json::parse(read_file(path.string()), nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) throw headrace::Error(HEADRACE_MALFORMED, "is no JSON object", path.string());
+  return config;
+}
+
+// The id that a table of the config has for a name.
+int32_t named_id(const nlohmann::json& ids, const std::string& name, const char* option) {
+  if (ids.contains(name) && ids[name].is_number_integer()) return ids[name].get<int32_t>();
+  throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "the model has no " + name, option);
+}
+
+// What generation_config.json makes of language and task, as transformers' WhisperForConditionalGeneration does. Models of one
+// language have no tables of them.
+std::vector<int32_t> configured_prompt(const TranscribeArguments& arguments, const nlohmann::json& config,
+                                       int32_t start) {
+  std::vector<int32_t> out = {start};
+  if (config.contains("lang_to_id")) {
+    out.push_back(named_id(config["lang_to_id"], "<|" + arguments.language + "|>", "--language"));
+    if (config.contains("task_to_id")) out.push_back(named_id(config["task_to_id"], arguments.task, "--task"));
+  } else if (arguments.language != "en") {
+    throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "the model knows one language", "--language");
+  } else if (arguments.task != "transcribe") {
+    throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "the model knows one task", "--task");
+  }
+  out.push_back(config["no_timestamps_token_id"].get<int32_t>());
+  return out;
+}
+
+// The same by names of the tokenizer. A model whose tokenizer has no such tokens begins with its own first one.
+std::vector<int32_t> named_prompt(const TranscribeArguments& arguments, const headrace::Tokenizer& tokenizer) {
   const std::string names[] = {"<|startoftranscript|>", "<|" + arguments.language + "|>", "<|" + arguments.task + "|>",
                                "<|notimestamps|>"};
   std::vector<int32_t> out;
@@ -46,6 +75,17 @@ std::vector<int32_t> prompt_tokens(const TranscribeArguments& arguments, const h
   return out;
 }
 
+// The decoder's first tokens: those that --prompt names, or what Whisper's decoder was trained to continue, without times.
+std::vector<int32_t> prompt_tokens(const TranscribeArguments& arguments, const headrace::Model& model, int32_t start) {
+  const headrace::Tokenizer tokenizer = model.tokenizer();
+  if (!arguments.prompt.empty())
+    return tokenizer.encode(arguments.prompt, /*parse_special=*/true, /*add_special=*/false);
+  const nlohmann::json config = generation_config(arguments.model.path);
+  if (config.contains("no_timestamps_token_id") && config["no_timestamps_token_id"].is_number_integer())
+    return configured_prompt(arguments, config, start);
+  return named_prompt(arguments, tokenizer);
+}
+
 void transcribe(const TranscribeArguments& arguments) {
   const std::string bytes = read_file(arguments.file);
   const Waveform audio = [&] {
@@ -60,7 +100,8 @@ void transcribe(const TranscribeArguments& arguments) {
   if (!about.contains("encoder") || about["encoder"]["reads"] != "audio") {
     throw headrace::Error(HEADRACE_UNSUPPORTED, "the model's encoder reads no audio", arguments.model.path);
   }
-  const std::vector<int32_t> prompt = prompt_tokens(arguments, model);
+  const auto start = about["encoder"]["start_token_id"].get<int32_t>();
+  const std::vector<int32_t> prompt = prompt_tokens(arguments, model, start);
   // What the encoder reads at once.
   const size_t window = about["encoder"].value("num_samples", size_t{0});
   if (window == 0) throw headrace::Error(HEADRACE_NOT_FOUND, "the model's files hold none", "preprocessor_config.json");

@@ -4,6 +4,7 @@
 #include "capi/handles.h"
 #include "engine/image_reader.h"
 #include "engine/input_reader.h"
+#include "engine/suppressed_tokens.h"
 #include "schedule/tenant.h"
 
 using namespace headrace;
@@ -58,7 +59,12 @@ headrace_status headrace_request_create(const headrace_model* model, headrace_re
   return guarded(error, [&]() -> Status {
     if (model == nullptr) return null_argument("model");
     if (request == nullptr) return null_argument("request");
-    *request = new headrace_request{model->loaded, engine::RequestParams()};
+    const Model& loaded = *model->loaded->model;
+    const GenerationDefaults& defaults = loaded.generation_defaults();
+    engine::RequestParams params;
+    params.token_mask =
+        engine::suppress_tokens(defaults.suppress_tokens, defaults.begin_suppress_tokens, loaded.spec().vocab_size);
+    *request = new headrace_request{model->loaded, std::move(params)};
     return Status();
   });
 }

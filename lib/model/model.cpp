@@ -44,6 +44,25 @@ Status read_generation_config(const nlohmann::json& json, int32_t vocab_size, Ge
   return {};
 }
 
+// Those of the vocabulary: a token that is not cannot be drawn.
+Status read_tokens(const ConfigReader& config, const char* key, int32_t vocab_size, std::vector<int32_t>& out) {
+  HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> ids, config.integers(key));
+  for (const int64_t id : ids) {
+    if (id >= 0 && id < vocab_size) out.push_back(static_cast<int32_t>(id));
+  }
+  return {};
+}
+
+// Files from before generation_config.json have them in config.json.
+Status read_suppressed_tokens(const ModelFolder& folder, int32_t vocab_size, GenerationDefaults& out) {
+  const bool separate = folder.generation_config.is_object();
+  const nlohmann::json& json = separate ? folder.generation_config : folder.config;
+  const ConfigReader config(json, "");
+  Status status = read_tokens(config, "suppress_tokens", vocab_size, out.suppress_tokens);
+  if (status.ok()) status = read_tokens(config, "begin_suppress_tokens", vocab_size, out.begin_suppress_tokens);
+  return status.ok() ? status : status.within(separate ? "generation_config.json" : "config.json");
+}
+
 // general.sampling.*, which newer converters copy from generation_config.json.
 Status read_gguf_sampling(const GgufFile& file, GenerationDefaults& out) {
   const std::pair<const char*, std::optional<double>*> kNumbers[] = {
@@ -116,6 +135,10 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
       const Status status = read_generation_config(header.folder.generation_config, header.spec.vocab_size,
                                                    model->generation_defaults_, end_ids);
       if (!status.ok()) return status.within("generation_config.json");
+      if (header.encoder && header.encoder->audio) {
+        HEADRACE_RETURN_IF_ERROR(
+            read_suppressed_tokens(header.folder, header.spec.vocab_size, model->generation_defaults_));
+      }
     }
     if (options.load_tokenizer) {
       HEADRACE_ASSIGN_OR_RETURN(auto loaded,

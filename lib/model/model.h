@@ -43,6 +43,8 @@ struct GenerationDefaults {
   std::optional<bool> do_sample;
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;
+  // Of models that write down speech: tokens that are never drawn, and those that are not drawn first.
+  std::vector<int32_t> suppress_tokens, begin_suppress_tokens;
 };
 
 // A part of a graft (model/graft.h) and where it comes from.

@@ -80,6 +80,20 @@ class Transcribe(CommandTest):
         path = self.file("tone.wav", wav([tone(20000)]))
         self.assertEqual(self.transcribe(path, "--prompt", "<s>"), self.transcribe(path))
 
+    def test_the_prompt_of_generation_config(self):
+        path = self.file("tone.wav", wav([tone(20000)]))
+        model = os.path.join(self.folder, "configured")
+        shutil.copytree(self.model, model)
+        config = {"eos_token_id": 1, "no_timestamps_token_id": 6, "lang_to_id": {"<|en|>": 3, "<|fr|>": 4},
+                  "task_to_id": {"transcribe": 5}}
+        with open(os.path.join(model, "generation_config.json"), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        for language, named in (("en", "<s><unk><|im_end|><image>"), ("fr", "<s><|im_start|><|im_end|><image>")):
+            out = json.loads(run("transcribe", "-m", model, path, "-n", "6", "--json", "--language", language).stdout)
+            self.assertEqual(out, self.transcribe(path, "--prompt", named))
+        self.assert_fails("transcribe", "-m", model, path, "--language", "de", says="no <|de|>")
+        self.assert_fails("transcribe", "-m", model, path, "--task", "translate", says="no translate")
+
     def test_what_cannot_be_read_is_refused(self):
         good = wav([tone(100)])
         for name, data, says in (

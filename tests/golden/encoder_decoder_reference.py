@@ -8,6 +8,11 @@ MOST_DECODER_TOKENS = 40
 
 
 class EncoderDecoderReference(Reference):
+    def adjust(self, model):
+        """Greedy tokens are those of the bare model: none is suppressed."""
+        if self._reads_audio():
+            self.config.suppress_tokens = self.config.begin_suppress_tokens = None
+
     def call(self, model, ids, **more):
         return model(**self._inputs(model, ids), decoder_input_ids=self._decoder_ids(ids), **more)
 
