@@ -188,8 +188,8 @@ class OneAtATime(ServerTest):
         self.wait_until(lambda now: now[name] > value)
 
     def test_one_that_waits_and_goes_leaves_the_other_alone(self):
-        alone = self.server.post("/v1/completions", {"prompt": "hello", "max_tokens": 1500, **DRAW})["choices"][0]["text"]
-        with self.send(prompt="hello", max_tokens=1500) as first:
+        alone = self.server.post("/v1/completions", {"prompt": "hello", "max_tokens": 6000, **DRAW})["choices"][0]["text"]
+        with self.send(prompt="hello", max_tokens=6000) as first:
             self.wait_for("headrace_sequences_running", 1)
             for _ in range(3):
                 with self.send(prompt="b", max_tokens=1500):
