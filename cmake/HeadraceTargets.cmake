@@ -30,10 +30,10 @@ function(headrace_folder name)
   add_library(headrace_${name}_objects OBJECT ${ARG_SOURCES})
   headrace_target_options(headrace_${name}_objects)
   target_include_directories(headrace_${name}_objects PUBLIC ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR}/include)
-  target_link_libraries(headrace_${name}_objects PUBLIC ${ARG_LINK} fmt::fmt-header-only)
+  target_link_libraries(headrace_${name}_objects PUBLIC ${ARG_LINK} headrace_fmt)
   add_library(headrace_${name} STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:headrace_${name}_objects>)
   target_include_directories(headrace_${name} PUBLIC ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR}/include)
-  target_link_libraries(headrace_${name} PUBLIC ${ARG_LINK} fmt::fmt-header-only Threads::Threads)
+  target_link_libraries(headrace_${name} PUBLIC ${ARG_LINK} headrace_fmt Threads::Threads)
   foreach(dependency ${ARG_DEPENDS})
     target_link_libraries(headrace_${name} PUBLIC headrace_${dependency})
     target_link_libraries(headrace_${name}_objects PUBLIC
@@ -43,11 +43,12 @@ function(headrace_folder name)
   set_property(GLOBAL APPEND PROPERTY HEADRACE_LINK ${ARG_LINK})
 endfunction()
 
-# headrace_test(NAME SUITE suite SOURCES ... LINK headrace_x ... [TIMEOUT s] [NOT_EMULATED reason]): a Catch2 executable
-# registered with ctest under the label SUITE. With NOT_EMULATED it is skipped, for that reason, where tests are run by an
-# emulator.
+# headrace_test(NAME SUITE suite SOURCES ... LINK headrace_x ... [TIMEOUT s] [OPTIMIZED] [NOT_EMULATED reason]): a Catch2
+# executable registered with ctest under the label SUITE. Its sources are compiled without optimization, in half the time,
+# unless OPTIMIZED says that the test's own loops take long. With NOT_EMULATED it is skipped, for that reason, where tests
+# are run by an emulator.
 function(headrace_test name)
-  cmake_parse_arguments(ARG "" "SUITE;TIMEOUT;NOT_EMULATED" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED" "SUITE;TIMEOUT;NOT_EMULATED" "SOURCES;LINK" ${ARGN})
   if(CMAKE_CROSSCOMPILING_EMULATOR AND ARG_NOT_EMULATED)
     add_test(NAME ${ARG_SUITE}.${name} COMMAND ${CMAKE_COMMAND} -E echo
       "SKIPPED: ${name} does not work under emulation: ${ARG_NOT_EMULATED}")
@@ -62,6 +63,9 @@ function(headrace_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   headrace_target_options(${name})
+  if(NOT ARG_OPTIMIZED)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0>)
+  endif()
   target_link_libraries(${name} PRIVATE headrace_test_main ${ARG_LINK})
   add_test(NAME ${ARG_SUITE}.${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${ARG_SUITE}.${name} PROPERTIES LABELS ${ARG_SUITE} TIMEOUT ${ARG_TIMEOUT})

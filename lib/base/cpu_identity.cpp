@@ -8,7 +8,7 @@
 #include <cinttypes>
 #include <cstdio>
 
-#include <fmt/format.h>
+#include "base/format.h"
 #endif
 
 namespace headrace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace headrace {
 

@@ -6,6 +6,7 @@
 #include "capi/handles.h"
 #include "formats/json_writer.h"
 #include "model/memory_plan.h"
+#include "model/model_header.h"
 #include "model/rope_length.h"
 
 using namespace headrace;

@@ -10,6 +10,7 @@
 #include "model/eagle3_head.h"
 #include "model/fused_head.h"
 #include "model/medusa_heads.h"
+#include "model/model_header.h"
 #include "speculation/head_drafter.h"
 #include "speculation/medusa_drafter.h"
 #include "speculation/model_drafter.h"

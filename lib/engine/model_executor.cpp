@@ -16,6 +16,7 @@
 #include "engine/runtime.h"
 #include "model/forward.h"
 #include "model/input_encoder.h"
+#include "model/model_header.h"
 #include "model/rope_length.h"
 #include "model/self_check.h"
 #include "model/vision_encoder.h"

@@ -6,6 +6,7 @@
 #include "engine/engine_options.h"
 #include "engine/executor.h"
 #include "model/model.h"
+#include "model/model_header.h"
 #include "ops/backend.h"
 
 namespace headrace::engine {

@@ -5,10 +5,8 @@
 #include <new>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "engine/session_file.h"
-#include "formats/json_release.h"
+#include "formats/json.h"
 #include "text/utf8.h"
 
 namespace headrace::engine {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include "base/format_full.h"
 
 #include "formats/json.h"
 #include "formats/json_writer.h"

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/checked.h"
+#include "base/format_full.h"
 #include "formats/text_quote.h"
 
 namespace headrace {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/format_full.h"
+
 namespace headrace {
 
 void append_json_string(std::string& out, std::string_view text) {

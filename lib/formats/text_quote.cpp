@@ -1,6 +1,6 @@
 #include "formats/text_quote.h"
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace headrace {
 

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cstring>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 #include "kv/raw_bytes.h"
 #include "tensor/kv_layout.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/format_full.h"
 #include "formats/json_writer.h"
 #include "model/adaptable_modules.h"
 #include "model/adapter_file.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/format_full.h"
 #include "formats/json.h"
 
 namespace headrace {
@@ -122,6 +123,20 @@ Status ConfigReader::only(std::string_view key, const nlohmann::json& allowed) c
   std::string shown = value->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (shown.size() > 60) shown = shown.substr(0, 60) + "...";
   return unsupported(place_of(key), "{} is not supported here (only {} or absent)", shown, allowed.dump());
+}
+
+Status ConfigReader::only(std::string_view key, std::nullptr_t) const { return only(key, nlohmann::json()); }
+Status ConfigReader::only(std::string_view key, const char* allowed) const {
+  return only(key, nlohmann::json(allowed));
+}
+Status ConfigReader::only_boolean(std::string_view key, bool allowed) const {
+  return only(key, nlohmann::json(allowed));
+}
+Status ConfigReader::only_integer(std::string_view key, int64_t allowed) const {
+  return only(key, nlohmann::json(allowed));
+}
+Status ConfigReader::only_number(std::string_view key, double allowed) const {
+  return only(key, nlohmann::json(allowed));
 }
 
 Status ConfigReader::check_known(std::span<const std::string_view> keys, std::span<const std::string_view> more) const {

@@ -1,14 +1,16 @@
 // Typed reading of a config.json: every error names the key, nothing is guessed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "base/status.h"
 #include "model/rope_frequencies.h"
@@ -47,10 +49,24 @@ class ConfigReader {
   // kUnsupported when the key is there with another value: it would change the computation in a way that is
   // not built.
   Status only(std::string_view key, const nlohmann::json& allowed) const;
+  // The same for constants, so that importers compile without the JSON library.
+  Status only(std::string_view key, std::nullptr_t) const;
+  Status only(std::string_view key, const char* allowed) const;
+  template <class Number>
+  requires std::is_arithmetic_v<Number> Status only(std::string_view key, Number allowed)
+  const {
+    if constexpr (std::is_same_v<Number, bool>) return only_boolean(key, allowed);
+    if constexpr (std::is_integral_v<Number>) return only_integer(key, allowed);
+    return only_number(key, static_cast<double>(allowed));
+  }
   // kUnsupported for a key with a value other than null that no list names: it may change the computation.
   Status check_known(std::span<const std::string_view> keys, std::span<const std::string_view> more = {}) const;
 
  private:
+  Status only_boolean(std::string_view key, bool allowed) const;
+  Status only_integer(std::string_view key, int64_t allowed) const;
+  Status only_number(std::string_view key, double allowed) const;
+
   const nlohmann::json& object_;
   std::string place_;
 };

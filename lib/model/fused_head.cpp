@@ -9,6 +9,7 @@
 #include "model/blocks.h"
 #include "model/config_reader.h"
 #include "model/families/family.h"
+#include "model/model_header.h"
 #include "model/rope_length.h"
 #include "model/weight_names.h"
 

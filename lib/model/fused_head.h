@@ -12,6 +12,7 @@
 #include "model/draft_head.h"
 #include "model/forward.h"
 #include "model/model.h"
+#include "model/model_header.h"
 #include "model/model_spec.h"
 #include "model/weights.h"
 #include "ops/backend.h"

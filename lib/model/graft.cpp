@@ -6,10 +6,12 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/format_full.h"
 #include "formats/joined_file.h"
 #include "formats/json.h"
 #include "model/graft_donor.h"
 #include "model/graft_images.h"
+#include "model/model_header.h"
 
 namespace headrace {
 

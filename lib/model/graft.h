@@ -24,6 +24,7 @@
 
 #include "base/status.h"
 #include "model/model.h"
+#include "model/model_header.h"
 
 namespace headrace {
 

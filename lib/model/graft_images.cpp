@@ -6,6 +6,7 @@
 #include "formats/safetensors.h"
 #include "model/families/family.h"
 #include "model/graft_donor.h"
+#include "model/model_header.h"
 
 namespace headrace {
 

@@ -8,6 +8,7 @@
 #include "formats/joined_file.h"
 #include "model/config_reader.h"
 #include "model/model.h"
+#include "model/model_header.h"
 
 namespace headrace {
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/format_full.h"
+#include "model/model_header.h"
+
 namespace headrace {
 
 namespace {

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "model/model.h"
+#include "model/model_header.h"
 
 namespace headrace {
 

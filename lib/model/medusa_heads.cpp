@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "base/format_full.h"
 #include "formats/model_folder.h"
 #include "formats/safetensors.h"
 #include "model/blocks.h"

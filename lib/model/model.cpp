@@ -7,6 +7,7 @@
 
 #include "model/config_reader.h"
 #include "model/identity.h"
+#include "model/model_header.h"
 #include "model/packed_cache.h"
 #include "model/tokenizer_loader.h"
 

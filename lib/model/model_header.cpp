@@ -9,6 +9,7 @@
 #include "model/families/family.h"
 #include "model/graft.h"
 #include "model/model.h"
+#include "model/model_header.h"
 #include "model/quantization/checkpoint.h"
 
 namespace headrace {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/format_full.h"
 #include "formats/text_quote.h"
 
 namespace headrace {

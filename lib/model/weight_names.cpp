@@ -5,6 +5,7 @@
 #include <tuple>
 #include <unordered_set>
 
+#include "base/format_full.h"
 #include "model/mixer_weights.h"
 
 namespace headrace {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include <nlohmann/json.hpp>
+
 #include "text/jinja/interpreter.h"
 #include "text/jinja/parser.h"
 

@@ -14,6 +14,7 @@
 #include "engine/model_executor.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
+#include "model/model_header.h"
 
 namespace fs = std::filesystem;
 using namespace headrace;

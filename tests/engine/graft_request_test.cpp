@@ -14,6 +14,7 @@
 #include "engine/scheduler.h"
 #include "engine/session.h"
 #include "model/model.h"
+#include "model/model_header.h"
 
 namespace fs = std::filesystem;
 using namespace headrace;

@@ -4,6 +4,7 @@
 #include "engine/real_requests.h"
 #include "engine/session.h"
 #include "engine/toy_engine.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::engine;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "engine/real_requests.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::engine;

@@ -1,5 +1,6 @@
 // Requests with a model as drafter: the tokens of plain decoding, and guesses that stand as often as the two agree.
 #include "engine/real_requests.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::engine;

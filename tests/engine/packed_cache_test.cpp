@@ -17,6 +17,7 @@
 #include "engine/model_executor.h"
 #include "engine/session.h"
 #include "formats/packed_file.h"
+#include "model/model_header.h"
 #include "quantized_model.h"
 
 namespace fs = std::filesystem;

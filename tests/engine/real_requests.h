@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "engine/model_executor.h"
 #include "engine/scheduler.h"
+#include "model/model_header.h"
 
 namespace headrace::engine::real {
 

@@ -12,6 +12,7 @@
 #include "engine/real_requests.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::engine;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/real_requests.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::engine;

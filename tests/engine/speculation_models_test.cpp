@@ -12,6 +12,7 @@
 
 #include "engine/guessing_drafter.h"
 #include "engine/real_requests.h"
+#include "model/model_header.h"
 #include "peft_files.h"
 
 using namespace headrace;

@@ -6,6 +6,7 @@
 
 #include "formats/json.h"
 #include "model/model.h"
+#include "model/model_header.h"
 #include "ops/backend.h"
 
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "golden/golden_run.h"
+#include "model/model_header.h"
 #include "unit/gguf_writer.h"
 
 namespace headrace::golden {

@@ -3,6 +3,7 @@
 #include "model/eagle3_head.h"
 #include "model/fused_head.h"
 #include "model/medusa_heads.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::golden;

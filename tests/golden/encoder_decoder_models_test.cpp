@@ -4,6 +4,7 @@
 #include "golden/golden_checks.h"
 #include "media/log_mel.h"
 #include "model/input_encoder.h"
+#include "model/model_header.h"
 #include "model/position_buckets.h"
 
 using namespace headrace;

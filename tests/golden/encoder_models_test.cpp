@@ -3,6 +3,7 @@
 
 #include "golden/converted_file.h"
 #include "golden/golden_run.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::golden;

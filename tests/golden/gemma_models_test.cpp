@@ -4,6 +4,7 @@
 
 #include "golden/converted_file.h"
 #include "golden/golden_checks.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::golden;

@@ -7,6 +7,7 @@
 #include "golden/mutation_reasons.h"
 #include "golden/mutation_tally.h"
 #include "golden/mutations.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::golden;

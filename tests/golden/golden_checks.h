@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "golden/golden_run.h"
+#include "model/model_header.h"
 #include "unit/gguf_writer.h"
 
 namespace headrace::golden {

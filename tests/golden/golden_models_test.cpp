@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "golden/golden_checks.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::golden;

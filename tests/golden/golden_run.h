@@ -18,6 +18,7 @@
 #include "kv/kv_cache.h"
 #include "model/forward.h"
 #include "model/model.h"
+#include "model/model_header.h"
 #include "model/rope_length.h"
 #include "ops/backend.h"
 

@@ -3,6 +3,7 @@
 // some of its layers are the golden model's.
 #include "golden/golden_checks.h"
 #include "golden/graft_workshop.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::golden;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "golden/golden_run.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::golden;

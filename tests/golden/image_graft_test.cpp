@@ -3,6 +3,7 @@
 #include "golden/golden_checks.h"
 #include "golden/graft_workshop.h"
 #include "golden/image_case.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::golden;

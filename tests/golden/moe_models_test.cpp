@@ -1,6 +1,7 @@
 // Tiny mixtures of experts against transformers' float32 logits, on every backend of this machine, from
 // HEADRACE_TEST_DATA.
 #include "golden/golden_checks.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::golden;

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "golden/golden_checks.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::golden;

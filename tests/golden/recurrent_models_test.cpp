@@ -1,6 +1,7 @@
 // Models with recurrent layers: transformers' logits, and one arithmetic for any cut, with states that go on.
 
 #include "golden/golden_checks.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::golden;

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "golden/golden_run.h"
+#include "model/model_header.h"
 #include "model/self_check.h"
 #include "ops/forwarding_backend.h"
 #include "quantized_model.h"

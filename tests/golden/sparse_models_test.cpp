@@ -2,6 +2,7 @@
 // HEADRACE_TEST_DATA.
 #include "golden/converted_file.h"
 #include "golden/golden_checks.h"
+#include "model/model_header.h"
 
 using namespace headrace;
 using namespace headrace::golden;

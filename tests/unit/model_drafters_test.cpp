@@ -5,6 +5,7 @@
 #include "golden/golden_run.h"
 #include "model/eagle3_head.h"
 #include "model/fused_head.h"
+#include "model/model_header.h"
 #include "speculation/head_drafter.h"
 #include "speculation/medusa_drafter.h"
 #include "speculation/model_drafter.h"

@@ -12,6 +12,7 @@
 #include "model/families/family.h"
 #include "model/forward.h"
 #include "model/model.h"
+#include "model/model_header.h"
 #include "ops/backend.h"
 #include "unit/gguf_writer.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include "base/format.h"
 
 #include "text/detokenizer.h"
 #include "text/onig_pattern.h"

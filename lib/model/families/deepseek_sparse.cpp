@@ -4,6 +4,8 @@
 // not: the first changes no product.
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "model/families/deepseek.h"
 #include "model/families/moe_decoder.h"
 

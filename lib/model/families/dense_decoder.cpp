@@ -4,6 +4,9 @@
 #include <array>
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
+#include "base/format_full.h"
 #include "model/families/tensor_names.h"
 
 namespace headrace {

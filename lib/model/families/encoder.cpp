@@ -1,5 +1,9 @@
 #include "model/families/encoder.h"
 
+#include <nlohmann/json.hpp>
+
+#include "base/format_full.h"
+
 namespace headrace {
 
 namespace {

@@ -1,5 +1,7 @@
 // EXAONE 4: norms after the blocks and on each head of q and k; where there are windows, only windowed layers rotate.
 // Reference: transformers models/exaone4.
+#include <nlohmann/json.hpp>
+
 #include "model/families/config_keys.h"
 #include "model/families/dense_decoder.h"
 

@@ -1,5 +1,7 @@
 // Granite 4 hybrids: Mamba-2 layers, attention in some, experts beside a feed-forward that every row visits, or that
 // feed-forward alone. Reference: transformers models/granitemoehybrid.
+#include <nlohmann/json.hpp>
+
 #include "model/families/config_keys.h"
 #include "model/families/granite.h"
 #include "model/families/moe_decoder.h"

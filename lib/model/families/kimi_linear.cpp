@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include <nlohmann/json.hpp>
+
 #include "model/families/config_keys.h"
 #include "model/families/deepseek.h"
 #include "model/families/moe_decoder.h"

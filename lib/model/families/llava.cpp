@@ -2,6 +2,7 @@
 // models/llava, models/clip.
 #include <algorithm>
 
+#include "base/format_full.h"
 #include "model/families/config_keys.h"
 #include "model/families/dense_decoder.h"
 #include "model/families/tensor_names.h"

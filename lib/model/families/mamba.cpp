@@ -1,4 +1,6 @@
 // Mamba and Mamba-2. Reference: transformers models/mamba, models/mamba2.
+#include <nlohmann/json.hpp>
+
 #include "model/families/config_keys.h"
 #include "model/families/recurrent_decoder.h"
 #include "model/families/tensor_names.h"

@@ -2,6 +2,8 @@
 // rotates, DeepSeek-V3's router without shared experts. Reference: transformers models/mimo_v2_flash.
 #include <array>
 
+#include <nlohmann/json.hpp>
+
 #include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
 #include "model/families/tensor_names.h"

@@ -1,5 +1,7 @@
 // MiniMax-M2: norms over all heads of q and of k, part of each head rotates, sigmoid scores with a correction.
 // Reference: transformers models/minimax_m2.
+#include <nlohmann/json.hpp>
+
 #include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
 #include "model/families/tensor_names.h"

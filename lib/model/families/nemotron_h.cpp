@@ -2,6 +2,8 @@
 // experts, none of them with a gate. Reference: transformers models/nemotron_h.
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
 #include "model/families/recurrent_decoder.h"

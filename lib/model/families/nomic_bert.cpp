@@ -1,5 +1,7 @@
 // Nomic BERT: BERT with rotary positions, a gated feed-forward and no biases but those of norms. Reference: transformers
 // models/nomic_bert, and the first files' own code, whose config has GPT-2's names.
+#include <nlohmann/json.hpp>
+
 #include "model/families/config_keys.h"
 #include "model/families/encoder.h"
 

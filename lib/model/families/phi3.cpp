@@ -1,5 +1,6 @@
 // Phi-3 and Phi-4-mini: Llama with q, k and v in one tensor, gate and up in another, and LongRoPE: short and long
 // sequences rotate differently. Reference: transformers models/phi3.
+#include "base/format_full.h"
 #include "model/families/config_keys.h"
 #include "model/families/dense_decoder.h"
 #include "model/families/tensor_names.h"

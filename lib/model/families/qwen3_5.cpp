@@ -3,6 +3,8 @@
 // norm of a delta layer's output.
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "model/families/config_keys.h"
 #include "model/families/moe_decoder.h"
 #include "model/families/recurrent_decoder.h"

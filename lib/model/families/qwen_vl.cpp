@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/format_full.h"
 #include "model/families/config_keys.h"
 #include "model/families/encoder.h"
 #include "model/families/tensor_names.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/format_full.h"
 #include "formats/json.h"
 #include "model/families/moe_decoder.h"
 #include "model/families/tensor_names.h"

@@ -1,5 +1,7 @@
 // StarCoder2: layer norms, biases everywhere, a feed-forward without a gate. GGUF does not keep its window. Reference:
 // transformers models/starcoder2.
+#include <nlohmann/json.hpp>
+
 #include "model/families/config_keys.h"
 #include "model/families/dense_decoder.h"
 #include "model/families/tensor_names.h"

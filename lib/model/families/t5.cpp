@@ -2,6 +2,8 @@
 // scores; a feed-forward with or without a gate. Reference: transformers models/t5.
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include "model/families/config_keys.h"
 #include "model/families/dense_decoder.h"
 

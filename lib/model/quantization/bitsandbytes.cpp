@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 
+#include "base/format_full.h"
 #include "formats/json.h"
 #include "formats/text_quote.h"
 #include "model/quantization/methods.h"

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
+#include "base/format_full.h"
 #include "formats/text_quote.h"
 #include "model/quantization/methods.h"
 

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "formats/tensor_file.h"
 

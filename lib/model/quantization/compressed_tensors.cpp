@@ -1,6 +1,9 @@
 // compressed-tensors: packed and plain integers, FP8, NVFP4 and MXFP4. Source: PyPI's compressed-tensors 0.20.1,
 // compressors/*/base.py and quantization/lifecycle/forward.py.
 
+#include <nlohmann/json.hpp>
+
+#include "base/format_full.h"
 #include "formats/text_quote.h"
 #include "model/quantization/float_rows.h"
 #include "model/quantization/methods.h"

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <unordered_set>
 
+#include "base/format_full.h"
 #include "formats/text_quote.h"
 
 namespace headrace {

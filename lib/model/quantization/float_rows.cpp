@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/format_full.h"
 #include "formats/text_quote.h"
 #include "tensor/block_formats.h"
 #include "tensor/half.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/format_full.h"
 #include "formats/text_quote.h"
 #include "tensor/dequantize.h"
 

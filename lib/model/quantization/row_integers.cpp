@@ -1,5 +1,6 @@
 #include "model/quantization/row_integers.h"
 
+#include "base/format_full.h"
 #include "formats/text_quote.h"
 
 namespace headrace {

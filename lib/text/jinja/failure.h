@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
+#include "base/format.h"
 
 #include "base/status.h"
 
