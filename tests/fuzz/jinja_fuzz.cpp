@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include <nlohmann/json.hpp>
+
 #include "text/chat_template.h"
 
 using headrace::text::ChatTemplate;

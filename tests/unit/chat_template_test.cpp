@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include "text/chat_template.h"
 

@@ -1,5 +1,6 @@
 // Image preprocessing against transformers' image processors (tests/data/generate_images.py), and what is refused.
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include <fstream>
 #include <sstream>

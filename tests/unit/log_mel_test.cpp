@@ -1,5 +1,6 @@
 // The log-mel spectrogram against WhisperFeatureExtractor's, and what is refused.
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <cstring>
