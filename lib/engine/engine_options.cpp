@@ -296,14 +296,16 @@ constexpr Option kOptions[] = {
       "0 is 300 in balanced mode, and no growth in the others or with max_gap_percent."},
      set_integer<&EngineOptions::max_burst_gap_percent, 0, 1000000>},
     {{"scheduler.max_tenant_gap_percent", "integer", "0", "0..1000000",
-      "The same bound while a prompt goes whose tenant runs fewer sequences than its part of them; 0 adds twice what "
+      "The same bound while a prompt goes that gives its tenant no more sequences than its part of them; 0 adds twice "
+      "what "
       "max_gap_percent or the mode adds: 200 or 300 percent, or no bound."},
      set_integer<&EngineOptions::max_tenant_gap_percent, 0, 1000000>},
     {{"scheduler.max_gap_ms", "integer", "0", "0..86400000",
       "The same bound in milliseconds, instead of the percentages; 0 is none."},
      set_integer<&EngineOptions::max_gap_ms, 0, 86400000>},
     {{"scheduler.min_prompt_rows", "integer", "0", "0..65536",
-      "Rows of prompts in a step whatever they cost, so that prompts end; 0 is what the mode says: 4, 8 or 64."},
+      "What prompts get in any step, so that they end: the time of so many rows at the front of a context, and one row "
+      "at least; 0 is what the mode says: 4, 8 or 64."},
      set_integer<&EngineOptions::min_prompt_rows, 0, 65536>},
     {{"scheduler.output_weight", "integer", "2", "0..1000",
       "What an output token counts for in a tenant's service; a prompt token that was not cached counts for 1."},

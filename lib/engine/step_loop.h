@@ -77,10 +77,13 @@ class StepLoop {
   struct PromptTime {
     double ns = std::numeric_limits<double>::infinity();
     double behind_ns = std::numeric_limits<double>::infinity();  // those of a tenant that is behind
-    double slots_per_weight = 0.0;                               // of the sequences that run
-    // Whether the tenant runs fewer sequences than its part of those that run: it waits for the others' decoding.
-    bool behind(const schedule::Tenant& tenant) const {
-      return static_cast<double>(tenant.metrics.num_running + 1) <= tenant.limits.weight * slots_per_weight;
+    int64_t slots = 0;                                           // of the sequences that run
+    double weights = 0.0;                                        // of all tenants
+    // Whether the tenant, with a prompt that runs already or one more that waits, has no more than its part of those: its prompt
+    // waits for the others' decoding.
+    bool behind(const schedule::Tenant& tenant, bool waits) const {
+      const auto own = static_cast<double>(tenant.metrics.num_running + (waits ? 1 : 0));
+      return weights > tenant.limits.weight && own * weights <= static_cast<double>(slots) * tenant.limits.weight;
     }
   };
 

@@ -66,7 +66,8 @@ void StepLoop::plan() {
 // Decoding sequences wait for a step's prompts.
 StepLoop::PromptTime StepLoop::prompt_time(const std::vector<Sample*>& prompts, const StepBudget& budget) const {
   PromptTime time;
-  time.slots_per_weight = fair_.per_weight(running_slots());
+  time.slots = running_slots();
+  time.weights = fair_.total_weight();
   if (entries_.empty()) return time;
   const double alone_ns = cost_.predict_ns(budget.work());
   if (policy_.max_gap_ns > 0.0) {
@@ -95,31 +96,41 @@ void StepLoop::plan_prompts(std::vector<Sample*>& prompts, StepBudget& budget) {
   bool admitting = !short_of_room_ && has_place();
   std::vector<const Tenant*> passed;  // whose waiting requests all have a reason to wait on
   const PromptTime time = prompt_time(prompts, budget);
-  const auto limit_prompts = [&](const Tenant& tenant) {
-    budget.limit_prompts(time.behind(tenant) ? time.behind_ns : time.ns, policy_.min_prompt_rows);
+  const auto limit_prompts = [&](bool behind) {
+    budget.limit_prompts(behind ? time.behind_ns : time.ns, policy_.min_prompt_rows);
   };
   while (budget.rows_left() > 0) {
     const Tenant* turn = nullptr;
     Sample* prompt = nullptr;
+    bool turn_behind = false;
+    int64_t turn_rows = 0;
     for (const auto& tenant : fair_.active()) {
-      if (turn != nullptr) {
-        const bool tenant_behind = time.behind(*tenant), turn_behind = time.behind(*turn);
-        if (tenant_behind != turn_behind ? turn_behind : !fair_.before(*tenant, *turn)) continue;
-      }
       const auto running = std::find_if(prompts.begin(), prompts.end(),
                                         [&](const Sample* sample) { return sample->request.tenant == tenant; });
       const bool waits =
           admitting && may_begin(*tenant) && std::find(passed.begin(), passed.end(), tenant.get()) == passed.end();
       if (running == prompts.end() && !waits) continue;
-      limit_prompts(*tenant);
+      const bool goes_on = running != prompts.end() &&
+                           (!waits || (*running)->sequence.order < (*queue_.line(tenant.get())->begin())->order);
+      const bool behind = time.behind(*tenant, !goes_on);
+      const int64_t rows =
+          goes_on ? (*running)->sequence.num_pending() : (*queue_.line(tenant.get())->begin())->num_pending();
+      if (turn != nullptr) {
+        // Of two that wait for others and received about the same, the one that is done sooner.
+        const bool sooner = behind && turn_behind && rows != turn_rows &&
+                            fair_.near(*tenant, *turn, static_cast<double>(limits_.max_num_batched_tokens));
+        const bool first = behind != turn_behind ? behind : sooner ? rows < turn_rows : fair_.before(*tenant, *turn);
+        if (!first) continue;
+      }
+      limit_prompts(behind);
       if (budget.full()) continue;
       turn = tenant.get();
-      const bool goes_on =
-          running != prompts.end() && (!waits || (*running)->sequence.order < (*queue_.line(turn)->begin())->order);
+      turn_behind = behind;
+      turn_rows = rows;
       prompt = goes_on ? *running : nullptr;
     }
     if (turn == nullptr) return;
-    limit_prompts(*turn);
+    limit_prompts(turn_behind);
     if (prompt != nullptr) {
       std::erase(prompts, prompt);
       if (prompt->sequence.state == SequenceState::kRunning) grant_rows(*prompt, budget);

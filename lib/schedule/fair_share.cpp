@@ -40,6 +40,10 @@ bool FairShare::before(const Tenant& a, const Tenant& b) const {
   return a.metrics.num_running < b.metrics.num_running;
 }
 
+bool FairShare::near(const Tenant& a, const Tenant& b, double tokens) const {
+  return std::abs(start_of(a) - start_of(b)) * std::min(a.limits.weight, b.limits.weight) <= tokens;
+}
+
 void FairShare::begin_turn(Tenant& tenant) { last_start_ = tenant.virtual_service = start_of(tenant); }
 
 double FairShare::weights(const Tenant* besides) const {
@@ -48,11 +52,6 @@ double FairShare::weights(const Tenant* besides) const {
     if (!tenant->idle() || tenant.get() == besides) sum += tenant->limits.weight;
   }
   return sum;
-}
-
-double FairShare::per_weight(int64_t slots) const {
-  const double sum = weights(nullptr);
-  return sum > 0.0 ? static_cast<double>(slots) / sum : 0.0;
 }
 
 int64_t FairShare::share(const Tenant& tenant, int64_t max_num_seqs) const {

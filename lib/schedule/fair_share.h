@@ -33,14 +33,16 @@ class FairShare {
 
   // Whether a is to be served before b: less virtual service, then fewer running sequences.
   bool before(const Tenant& a, const Tenant& b) const;
+  // Whether neither is ahead of the other by more than so many tokens of service.
+  bool near(const Tenant& a, const Tenant& b, double tokens) const;
   // The tenant's turn is served now; charges follow.
   void begin_turn(Tenant& tenant);
   // Whether tokens_per_second lets the tenant begin another request.
   static bool allowed(const Tenant& tenant) { return tenant.limits.tokens_per_second <= 0.0 || tenant.allowance > 0.0; }
   // The tenant's part by weight of max_num_seqs sequences among active tenants, rounded down, at least 1.
   int64_t share(const Tenant& tenant, int64_t max_num_seqs) const;
-  // Slots over the weights of all active tenants together.
-  double per_weight(int64_t slots) const;
+  // Of active tenants that are not idle, together.
+  double total_weight() const { return weights(nullptr); }
   bool above_share(const Tenant& tenant, int64_t max_num_seqs) const {
     return tenant.metrics.num_running > share(tenant, max_num_seqs);
   }

@@ -11,10 +11,12 @@ struct SchedulePolicy {
   // Where several prompts are there and all sequences are of one tenant, each adds a time of the decoding sequences alone, up
   // to so many in all: large steps compute prompts faster, and sooner all decode together.
   double max_burst_gap_ratio = 3.0;
-  // The same as the first while prompts of a tenant go that runs fewer sequences than its part: it waits for the others' decoding too.
+  // The same as the first while a prompt goes that gives its tenant no more sequences than its part: it waits for the others'
+  // decoding too.
   double max_tenant_gap_ratio = 3.0;
-  double max_gap_ns = 0.0;        // a step with decoding sequences takes no longer, instead of the ratios; 0: those
-  int64_t min_prompt_rows = 8;    // a step's, however long they take
+  double max_gap_ns = 0.0;  // a step with decoding sequences takes no longer, instead of the ratios; 0: those
+  // A step's, at the front of a context, or what takes as long; one, however long it takes.
+  int64_t min_prompt_rows = 8;
   double output_weight = 2.0;     // an output token's service, in prompt tokens
   int64_t aging_us = 10'000'000;  // waiting that is worth a priority; 0: none is
   // The first requests of a tenant's line, of which the one with the longest cached prefix goes first; 1: none overtakes.

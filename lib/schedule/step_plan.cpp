@@ -74,9 +74,9 @@ void StepBudget::limit_prompts(double ns, int64_t min_rows) {
 
 int64_t StepBudget::prompt_rows(int64_t first_row, int64_t rows) const {
   if (cost_ == nullptr || std::isinf(prompt_limit_ns_)) return rows;
-  const int64_t in_time = cost_->rows_within(first_row, rows, prompt_limit_ns_ - cost_->added_ns(prompt_work_));
-  const int64_t owed = min_prompt_rows_ - static_cast<int64_t>(prompt_work_.rows);
-  return std::min(rows, std::max(in_time, owed));
+  const double limit_ns = std::max(prompt_limit_ns_, cost_->added_ns(StepWork::of(0, min_prompt_rows_)));
+  const int64_t in_time = cost_->rows_within(first_row, rows, limit_ns - cost_->added_ns(prompt_work_));
+  return std::min(rows, prompt_work_.rows > 0.0 ? in_time : std::max<int64_t>(in_time, 1));
 }
 
 }  // namespace headrace::schedule

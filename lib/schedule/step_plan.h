@@ -46,8 +46,8 @@ class StepBudget {
   // cost: outlives the budget; null where nothing limits time.
   explicit StepBudget(const StepLimits& limits, const CostModel* cost = nullptr) : limits_(limits), cost_(cost) {}
 
-  // Prompts that are taken from here on add no more than ns to the step, but for min_rows rows (at least 1) that they get
-  // however long those take: otherwise they might never end.
+  // Prompts that are taken from here on add no more than ns to the step, or no more than min_rows rows (at least 1) at the
+  // front of a context do; and one row however long it takes: otherwise they might never end.
   void limit_prompts(double ns, int64_t min_rows);
 
   // The rows this demand would get now, without taking them.

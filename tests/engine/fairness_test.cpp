@@ -33,23 +33,27 @@ int64_t quantile(std::vector<int64_t> values, double q) {
   return values[std::min(values.size() - 1, static_cast<size_t>(q * static_cast<double>(values.size())))];
 }
 
-// Steps from submit to the first token, one request after the other.
-std::vector<int64_t> steps_to_first_token(Scheduler& scheduler, const std::string& tenant, int count,
-                                          size_t prompt_size, int64_t max_tokens, uint64_t seed,
-                                          const std::function<void()>& before_step = {}) {
-  std::vector<int64_t> out;
+// From submit to the first token, of one request after the other.
+struct FirstTokens {
+  std::vector<int64_t> steps, ns;
+};
+FirstTokens first_tokens(const Toy& toy, Scheduler& scheduler, const std::string& tenant, int count, size_t prompt_size,
+                         int64_t max_tokens, uint64_t seed, const std::function<void()>& before_step = {}) {
+  FirstTokens out;
   std::map<uint64_t, Outcome> results;
   for (int i = 0; i < count; ++i) {
     const uint64_t id =
         submit(scheduler, of_tenant(tenant, prompt_of(prompt_size, seed + static_cast<uint64_t>(i)), max_tokens));
     int64_t steps = 0;
+    const int64_t submitted_ns = toy.executor->now_ns.load();
     for (bool first = true; results[id].num_last == 0;) {
       if (before_step) before_step();
       step(scheduler);
       drain(scheduler, results);
       ++steps;
       if (first && !results[id].all.empty()) {
-        out.push_back(steps);
+        out.steps.push_back(steps);
+        out.ns.push_back(toy.executor->now_ns.load() - submitted_ns);
         first = false;
       }
       REQUIRE(steps < 20000);
@@ -62,34 +66,43 @@ std::vector<int64_t> steps_to_first_token(Scheduler& scheduler, const std::strin
 
 TEST_CASE("a prompt of 16k tokens among 7 decoders stretches the gap between their tokens to 2.5 times at most") {
   // Attention to 16k positions outweighs a row's linear layers on the first; the second reads weights slowly; on the third
-  // rows are cheap beside a step.
+  // rows are cheap beside a step; on the fourth a row at the prompt's end takes a third of the step of all decoders.
   const std::function<int64_t(const Batch&)> machines[] = {machine(30e6, 2e6, 200.0), machine(90e6, 6e6, 900.0),
-                                                           machine(40e6, 0.2e6, 20.0)};
+                                                           machine(40e6, 0.2e6, 20.0), machine(15e6, 1.3e6, 400.0)};
   for (const auto& cost : machines) {
     Toy toy(last_token_logits);
     toy.options.kv_max_tokens = 100000;
     toy.options.schedule_mode = ScheduleMode::kBalanced;
-    toy.executor->cost = cost;
+    // Of each step, how many times as long it takes as its decoding sequences alone.
+    std::vector<double> gaps;
+    toy.executor->cost = [&](const Batch& batch) {
+      Batch decoding;
+      for (size_t i = 0; i + 1 < batch.query_start.size(); ++i) {
+        const auto row = static_cast<size_t>(batch.query_start[i]);
+        if (batch.query_start[i + 1] - batch.query_start[i] != 1) continue;
+        decoding.token_ids.push_back(batch.token_ids[row]);
+        decoding.positions.push_back(batch.positions[row]);
+      }
+      gaps.push_back(static_cast<double>(cost(batch)) / static_cast<double>(cost(decoding)));
+      return cost(batch);
+    };
     auto scheduler = toy.scheduler();
     for (uint64_t i = 0; i < 7; ++i) submit(*scheduler, request(prompt_of(100, i), 0));
     for (int i = 0; i < 20; ++i) REQUIRE(scheduler->step().ok());
-    const int64_t alone = toy.executor->ns_of_runs.back();
-    toy.executor->ns_of_runs.clear();
+    gaps.clear();
     const uint64_t large = submit(*scheduler, request(prompt_of(16000, 99), 1));
     std::map<uint64_t, Outcome> results;
     while (results[large].num_last == 0) {
       REQUIRE(scheduler->step().ok());
       drain(*scheduler, results);
-      REQUIRE(toy.executor->ns_of_runs.size() < 10000);
+      REQUIRE(gaps.size() < 10000);
     }
-    const auto& gaps = toy.executor->ns_of_runs;
-    const double p99 = static_cast<double>(quantile(gaps, 0.99)) / static_cast<double>(alone);
+    std::sort(gaps.begin(), gaps.end());
+    const double p99 = gaps[std::min(gaps.size() - 1, static_cast<size_t>(0.99 * static_cast<double>(gaps.size())))];
     INFO(gaps.size() << " steps, p99 " << p99 << " of the gap alone");
     CHECK(p99 <= 2.5);
     // The time that was asked for is used: prompts get nearly as much as decoding.
-    const double mean = static_cast<double>(std::accumulate(gaps.begin(), gaps.end(), int64_t{0})) /
-                        static_cast<double>(gaps.size()) / static_cast<double>(alone);
-    CHECK(mean >= 1.6);
+    CHECK(std::accumulate(gaps.begin(), gaps.end(), 0.0) / static_cast<double>(gaps.size()) >= 1.6);
     CHECK(scheduler->report().metrics.inter_token.count() > 0);
   }
 }
@@ -159,38 +172,76 @@ TEST_CASE("several prompts of one tenant get more of a step, and one of a tenant
   // Another tenant's burst does not stretch the steps of those that decode, but for the prompt that puts it on a par.
   CHECK(longest(4, 1, "other", as_is) == Approx(3.0).margin(0.2));
   CHECK(longest(4, 12, "other", as_is) <= 3.2);
-  CHECK(longest(1, 12, "other", as_is) == Approx(2.0).margin(0.1));
+  CHECK(longest(2, 12, "other", as_is) == Approx(3.0).margin(0.2));
+  CHECK(longest(1, 12, "other", as_is) == Approx(3.0).margin(0.2));
   CHECK(longest(4, 1, "other", [](EngineOptions& o) { o.max_tenant_gap_percent = 250; }) == Approx(2.5).margin(0.1));
 }
 
-TEST_CASE("a tenant with one request at a time beside one with 200 waits at most twice as long as alone, and a step") {
-  struct Shape {
-    size_t prompt, other_prompt;
-    int64_t other_tokens;
-    int32_t max_num_seqs;
+namespace {
+
+struct TenantShape {
+  size_t prompt, other_prompt;
+  int64_t other_tokens;
+  int32_t max_num_seqs;
+};
+constexpr TenantShape kTenantShapes[] = {{200, 200, 40, 64}, {100, 1500, 30, 16},  {1500, 300, 40, 32},
+                                         {40, 40, 300, 8},   {1500, 1500, 20, 64}, {256, 256, 64, 32}};
+
+// Of a tenant with one request at a time, alone, and beside one that keeps 200 queued.
+std::pair<FirstTokens, FirstTokens> alone_and_beside(Toy& toy, const TenantShape& shape) {
+  toy.options.kv_max_tokens = 200000;
+  toy.options.max_num_seqs = shape.max_num_seqs;
+  auto quiet = toy.scheduler();
+  const auto one_at_a_time = [&](Scheduler& scheduler, const std::function<void()>& before_step) {
+    return first_tokens(toy, scheduler, "small", 20, shape.prompt, 8, 1000, before_step);
   };
-  for (const Shape shape : {Shape{200, 200, 40, 64}, Shape{100, 1500, 30, 16}, Shape{1500, 300, 40, 32},
-                            Shape{40, 40, 300, 8}, Shape{1500, 1500, 20, 64}}) {
+  FirstTokens alone = one_at_a_time(*quiet, {});
+  auto busy = toy.scheduler();
+  uint64_t submitted = 0;
+  const auto fill = [&] {
+    for (; busy->tenants().empty() || submitted < 200 + busy->tenant("large")->metrics.finished_requests; ++submitted) {
+      submit(*busy, of_tenant("large", prompt_of(shape.other_prompt, 5000 + submitted), shape.other_tokens));
+    }
+  };
+  for (int i = 0; i < 30; ++i) {
+    fill();
+    step(*busy);
+  }
+  toy.executor->ns_of_runs.clear();
+  return {std::move(alone), one_at_a_time(*busy, fill)};
+}
+
+}  // namespace
+
+TEST_CASE("a tenant with one request at a time beside one with 200 waits at most twice as long as alone, and a step") {
+  for (const TenantShape& shape : kTenantShapes) {
     INFO("prompts " << shape.prompt << " and " << shape.other_prompt << ", " << shape.max_num_seqs << " sequences");
     Toy toy(last_token_logits);
-    toy.options.kv_max_tokens = 200000;
-    toy.options.max_num_seqs = shape.max_num_seqs;
-    auto quiet = toy.scheduler();
-    const auto alone = steps_to_first_token(*quiet, "small", 20, shape.prompt, 8, 1000);
-    auto busy = toy.scheduler();
-    uint64_t submitted = 0;
-    const auto fill = [&] {
-      for (; busy->tenants().empty() || submitted < 200 + busy->tenant("large")->metrics.finished_requests;
-           ++submitted) {
-        submit(*busy, of_tenant("large", prompt_of(shape.other_prompt, 5000 + submitted), shape.other_tokens));
-      }
-    };
-    for (int i = 0; i < 10; ++i) {
-      fill();
-      step(*busy);
+    const auto [alone, beside] = alone_and_beside(toy, shape);
+    CHECK(quantile(beside.steps, 0.95) <= 2 * quantile(alone.steps, 0.95) + 1);
+  }
+}
+
+TEST_CASE("the same in time where prompts may only stretch the steps of decoding sequences") {
+  // The third computes few rows at twice the time of many.
+  const auto slow_few = [](const Batch& batch) {
+    const auto rows = static_cast<double>(batch.num_tokens());
+    return static_cast<int64_t>(15e6 + 2.4e6 * std::min(rows, 16.0) + 1.2e6 * std::max(rows - 16.0, 0.0));
+  };
+  const std::function<int64_t(const Batch&)> machines[] = {machine(15e6, 1.3e6, 100.0), machine(40e6, 0.5e6, 20.0),
+                                                           slow_few};
+  for (size_t i = 0; i < std::size(machines); ++i) {
+    for (const size_t which : {1, 3, 5}) {
+      const TenantShape& shape = kTenantShapes[which];
+      INFO("machine " << i << ", prompts " << shape.prompt << " and " << shape.other_prompt << ", "
+                      << shape.max_num_seqs << " sequences");
+      Toy toy(last_token_logits);
+      toy.options.schedule_mode = ScheduleMode::kBalanced;
+      toy.executor->cost = machines[i];
+      const auto [alone, beside] = alone_and_beside(toy, shape);
+      const int64_t step_ns = quantile(toy.executor->ns_of_runs, 1.0);
+      CHECK(quantile(beside.ns, 0.95) <= 2 * quantile(alone.ns, 0.95) + step_ns);
     }
-    const auto beside = steps_to_first_token(*busy, "small", 20, shape.prompt, 8, 1000, fill);
-    CHECK(quantile(beside, 0.95) <= 2 * quantile(alone, 0.95) + 1);
   }
 }
 

@@ -188,8 +188,10 @@ TEST_CASE("prompts beside decoding sequences are cut by time, but for their leas
   CHECK(ask(0, 100e6, 1) == 95);     // 95 rows and 4560 pairs
   CHECK(ask(1000, 100e6, 1) == 49);  // half of it is attention
   CHECK(ask(16000, 100e6, 1) == 5);
-  CHECK(ask(16000, 100e6, 16) == 16);
   CHECK(ask(0, -5.0, 8) == 8);
+  CHECK(ask(16000, -5.0, 40) == 2);  // what takes as long
+  CHECK(ask(16000, -5.0, 8) == 1);
+  CHECK(ask(16000, 100e6, 8) == 5);
   StepBudget budget({.max_num_batched_tokens = 512, .max_num_seqs = 8, .max_logits_rows = 100}, &cost);
   budget.limit_prompts(10e6, 1);
   CHECK_FALSE(budget.full());
