@@ -8,23 +8,14 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"attention_bias",
-                                         "layer_norm_eps",
-                                         "logit_scale",
-                                         "use_qk_norm",
-                                         "sliding_window",
-                                         "layer_types",
-                                         "sliding_window_pattern",
-                                         "_sliding_window_pattern",
-                                         "cache_implementation",
-                                         "use_gated_activation",
-                                         "use_parallel_block",
+constexpr std::string_view kOwnKeys[] = {"attention_bias", "layer_norm_eps", "logit_scale", "use_qk_norm",
+                                         "sliding_window", "layer_types", "sliding_window_pattern",
+                                         "_sliding_window_pattern", "use_gated_activation", "use_parallel_block",
+                                         "use_embedding_sharing", "position_embedding_type", "rotary_pct",
+                                         // How the makers' program divides the table of embeddings among devices.
                                          "use_parallel_embedding",
-                                         "use_embedding_sharing",
-                                         "position_embedding_type",
-                                         "rotary_pct",
-                                         "layer_switch",
-                                         "order_of_interleaved_layers"};
+                                         // Of the makers' program: sliding_window_pattern in other words.
+                                         "layer_switch", "order_of_interleaved_layers"};
 constexpr std::string_view kGgufKeys[] = {"logit_scale"};
 
 void set_blocks(ModelSpec& spec, double logit_scale, bool qk_norm) {
@@ -44,7 +35,6 @@ Result<ModelSpec> read_cohere(const ConfigReader& config, double theta) {
   for (const char* key : {"use_gated_activation", "use_parallel_block", "use_embedding_sharing"}) {
     HEADRACE_RETURN_IF_ERROR(config.only(key, true));
   }
-  HEADRACE_RETURN_IF_ERROR(config.only("use_parallel_embedding", false));
   HEADRACE_RETURN_IF_ERROR(config.only("rotary_pct", 1.0));
   HEADRACE_RETURN_IF_ERROR(config.only("position_embedding_type", "rope_gptj"));
   DenseDefaults defaults;

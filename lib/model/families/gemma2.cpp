@@ -10,9 +10,8 @@ namespace headrace {
 namespace {
 
 constexpr std::string_view kOwnKeys[] = {
-    "hidden_activation",   "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping",
-    "sliding_window",      "layer_types",           "attention_bias",         "use_bidirectional_attention",
-    "cache_implementation"};
+    "hidden_activation", "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping",
+    "sliding_window",    "layer_types",           "attention_bias",         "use_bidirectional_attention"};
 
 Status set_softcaps(ModelSpec& spec, double of_scores, double of_logits, double scalar) {
   if (!(scalar > 0)) return malformed("query_pre_attn_scalar", "{} is not positive", scalar);

@@ -73,8 +73,9 @@ constexpr std::string_view kTextKeys[] = {"hidden_activation",       "query_pre_
                                           "_sliding_window_pattern", "layer_types",           "rope_local_base_freq",
                                           "attention_bias"};
 // The tokens around an image are the prompt's own.
-constexpr std::string_view kWrapperKeys[] = {"text_config",       "vision_config",   "mm_tokens_per_image",
-                                             "image_token_index", "boi_token_index", "eoi_token_index"};
+constexpr std::string_view kWrapperKeys[] = {"text_config", "vision_config", "mm_tokens_per_image", "image_token_index",
+                                             // Tokens around an image, which the prompt has.
+                                             "boi_token_index", "eoi_token_index"};
 
 Result<ModelSpec> gemma3_text_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kTextKeys));

@@ -16,18 +16,20 @@ namespace {
 constexpr std::string_view kOwnKeys[] = {
     "activation_sparsity_pattern",
     "altup_active_idx",
-    "altup_coef_clip",
     "altup_correct_scale",
-    "altup_lr_multiplier",
     "altup_num_inputs",
     "laurel_rank",
     "rope_local_base_freq",
+    // Of training: how fast and how far coefficients change.
+    "altup_coef_clip",
+    "altup_lr_multiplier",
     // Of Gemma 3; scores are not scaled here.
     "query_pre_attn_scalar",
 };
 // Of images and sound, which are not read here.
 constexpr std::string_view kWrapperKeys[] = {
     "text_config",
+    // Encoders of images and audio, which are not read, and their tokens.
     "vision_config",
     "audio_config",
     "audio_soft_tokens_per_image",

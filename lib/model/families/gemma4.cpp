@@ -19,9 +19,19 @@ constexpr std::string_view kOwnKeys[] = {
 };
 // Of images and sound, which are not read here.
 constexpr std::string_view kWrapperKeys[] = {
-    "text_config",     "vision_config",  "audio_config",   "boi_token_id",
-    "eoi_token_id",    "image_token_id", "video_token_id", "boa_token_id",
-    "eoa_token_index", "audio_token_id", "eoa_token_id",   "vision_soft_tokens_per_image",
+    "text_config",
+    // Encoders of images and audio, which are not read, and their tokens.
+    "vision_config",
+    "audio_config",
+    "boi_token_id",
+    "eoi_token_id",
+    "image_token_id",
+    "video_token_id",
+    "boa_token_id",
+    "eoa_token_index",
+    "audio_token_id",
+    "eoa_token_id",
+    "vision_soft_tokens_per_image",
 };
 
 // per_layer_config names layers by number; without it, full layers have global_head_dim and

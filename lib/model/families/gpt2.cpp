@@ -9,9 +9,10 @@ namespace headrace {
 namespace {
 
 constexpr std::string_view kOwnKeys[] = {
-    "n_embd", "n_head", "n_inner", "n_layer", "n_positions", "n_ctx", "activation_function", "layer_norm_epsilon",
-    "attn_pdrop", "embd_pdrop", "resid_pdrop", "add_cross_attention", "reorder_and_upcast_attn",
-    "scale_attn_by_inverse_layer_idx", "scale_attn_weights", "task_specific_params", "gradient_checkpointing",
+    "n_embd", "n_head", "n_inner", "n_layer", "n_positions", "activation_function", "layer_norm_epsilon",
+    "add_cross_attention", "scale_attn_by_inverse_layer_idx", "scale_attn_weights",
+    // Of training, n_positions again, and the type that scores are computed in, which is float32 here.
+    "attn_pdrop", "embd_pdrop", "resid_pdrop", "n_ctx", "reorder_and_upcast_attn",
     // Of heads for other tasks.
     "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"};
 

@@ -7,10 +7,10 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"layer_norm_eps",      "use_parallel_residual", "attention_bias",
-                                         "rotary_pct",          "rotary_emb_base",       "is_decoder",
-                                         "classifier_dropout",  "layer_norm_epsilon",    "attention_probs_dropout_prob",
-                                         "hidden_dropout_prob", "type_vocab_size"};
+constexpr std::string_view kOwnKeys[] = {"layer_norm_eps", "use_parallel_residual", "attention_bias", "rotary_pct",
+                                         "rotary_emb_base",
+                                         // Of training and of other classes.
+                                         "classifier_dropout", "layer_norm_epsilon", "type_vocab_size"};
 
 Result<ModelSpec> gpt_neox_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));

@@ -8,7 +8,9 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"attention_bias", "eod_token_id", "attention_head_dim", "use_qk_norm"};
+constexpr std::string_view kOwnKeys[] = {"attention_bias", "attention_head_dim", "use_qk_norm",
+                                         // Of generation.
+                                         "eod_token_id"};
 
 Result<ModelSpec> hunyuan_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));

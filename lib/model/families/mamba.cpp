@@ -24,7 +24,9 @@ constexpr std::string_view kMamba2Keys[] = {
     // Initial values of training.
     "rescale_prenorm_residual", "time_step_floor", "time_step_max", "time_step_min", "time_step_rank",
     // How the recurrence is computed, and the precision of sums, which is float32 here.
-    "chunk_size", "residual_in_fp32", "norm_before_gate"};
+    "chunk_size", "residual_in_fp32",
+    // Read by nothing: the class has the gate before the norm in any case.
+    "norm_before_gate"};
 
 Result<ModelSpec> mamba_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kMambaKeys));

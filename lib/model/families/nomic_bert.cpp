@@ -10,17 +10,17 @@ namespace headrace {
 namespace {
 
 constexpr std::string_view kOwnKeys[] = {
-    "layer_norm_eps", "type_vocab_size", "classifier_dropout",
+    "layer_norm_eps", "type_vocab_size",
     // Of the first files.
     "n_embd", "n_head", "n_inner", "n_layer", "n_positions", "max_trained_positions", "layer_norm_epsilon",
     "activation_function", "causal", "prenorm", "parallel_block", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias",
     "use_rms_norm", "rotary_emb_base", "rotary_emb_fraction", "rotary_emb_interleaved", "rotary_emb_scale_base",
     "rotary_scaling_factor", "scale_attn_weights", "scale_attn_by_inverse_layer_idx",
     // Of how the file was trained and run.
-    "attn_pdrop", "embd_pdrop", "resid_pdrop", "fused_bias_fc", "fused_dropout_add_ln", "use_flash_attn",
-    "use_xentropy", "pad_vocab_size_multiple", "dense_seq_output", "last_layer_subset", "reorder_and_upcast_attn",
-    "parallel_block_tied_norm", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
-    "summary_use_proj"};
+    "classifier_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "fused_bias_fc", "fused_dropout_add_ln",
+    "use_flash_attn", "use_xentropy", "pad_vocab_size_multiple", "dense_seq_output", "last_layer_subset",
+    "reorder_and_upcast_attn", "parallel_block_tied_norm", "summary_activation", "summary_first_dropout",
+    "summary_proj_to_labels", "summary_type", "summary_use_proj"};
 
 Status refuse_other_computations(const ConfigReader& config) {
   const std::pair<const char*, nlohmann::json> kPlain[] = {

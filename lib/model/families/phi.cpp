@@ -7,7 +7,9 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"layer_norm_eps", "qk_layernorm", "resid_pdrop", "embd_pdrop"};
+constexpr std::string_view kOwnKeys[] = {"layer_norm_eps", "qk_layernorm",
+                                         // Of training.
+                                         "resid_pdrop", "embd_pdrop"};
 
 void set_blocks(ModelSpec& spec) {
   spec.architecture = "phi";

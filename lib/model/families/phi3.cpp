@@ -9,8 +9,9 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"sliding_window", "attention_bias", "resid_pdrop", "embd_pdrop", "mlp_bias",
-                                         "lm_head_bias",
+constexpr std::string_view kOwnKeys[] = {"sliding_window", "attention_bias", "mlp_bias", "lm_head_bias",
+                                         // Of training.
+                                         "resid_pdrop", "embd_pdrop",
                                          // Of the makers' own code, which says by one that it does without.
                                          "full_attn_mod", "interpolate_factor"};
 

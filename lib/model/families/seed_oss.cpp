@@ -7,7 +7,8 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"attention_bias", "attention_out_bias", "mlp_bias", "residual_dropout"};
+constexpr std::string_view kOwnKeys[] = {"attention_bias", "attention_out_bias", "mlp_bias",
+                                         "residual_dropout"};  // of training
 
 Result<ModelSpec> seed_oss_from_config(const ConfigReader& config, const TensorFile&) {
   HEADRACE_RETURN_IF_ERROR(check_config_keys(config, kOwnKeys));

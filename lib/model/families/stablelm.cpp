@@ -7,9 +7,8 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"layer_norm_eps",        "use_qkv_bias",   "qk_layernorm",
-                                         "use_parallel_residual", "hidden_dropout", "rope_pct",
-                                         "rotary_scaling_factor"};
+constexpr std::string_view kOwnKeys[] = {"layer_norm_eps",        "use_qkv_bias", "qk_layernorm",
+                                         "use_parallel_residual", "rope_pct",     "rotary_scaling_factor"};
 
 void set_blocks(ModelSpec& spec, bool parallel) {
   spec.architecture = "stablelm";

@@ -10,9 +10,10 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kOwnKeys[] = {"sliding_window", "norm_epsilon", "use_bias", "embedding_dropout",
-                                         "residual_dropout", "mlp_type", "norm_type", "activation_function",
-                                         "scale_attn_weights", "layer_norm_epsilon",
+constexpr std::string_view kOwnKeys[] = {"sliding_window", "norm_epsilon", "use_bias", "mlp_type", "norm_type",
+                                         "activation_function", "scale_attn_weights", "layer_norm_epsilon",
+                                         // Of training.
+                                         "embedding_dropout", "residual_dropout",
                                          // The type that the softmax is computed in, which is float32 here.
                                          "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"};
 
