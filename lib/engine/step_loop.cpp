@@ -135,7 +135,7 @@ void StepLoop::recover(const Status& status) {
 // The rows of images that take part in the step and were not needed before.
 Status StepLoop::encode_images(const Entry& entry) {
   LiveRequest& request = entry.sample->request;
-  const int64_t end = entry.start + entry.grant.num_rows;
+  const int64_t end = entry.end();
   for (size_t i = 0; i < request.images.size(); ++i) {
     PromptImage& image = request.images[i];
     if (image.rows != nullptr || image.end() <= entry.start || end <= image.begin) continue;
@@ -173,31 +173,37 @@ void StepLoop::build_batch() {
   batch_.clear();
   const bool has_images =
       std::ranges::any_of(entries_, [](const Entry& entry) { return !entry.sample->request.images.empty(); });
-  std::vector<int32_t> guesses;
   for (Entry& entry : entries_) {
-    schedule::Sequence& sequence = entry.sample->sequence;
-    const int64_t end = entry.start + entry.grant.num_rows;
-    entry.first_logits = batch_.logits_rows.size();
-    tap_hidden(entry, static_cast<int32_t>(batch_.num_tokens()));
-    tap_features(entry, static_cast<int32_t>(batch_.num_tokens()));
-    guesses.clear();
-    for (int32_t i = 0; i < entry.num_verified; ++i)
-      guesses.push_back(entry.guesses.nodes()[static_cast<size_t>(i)].token);
-    batch_.add_sequence(*kv_cache_, sequence.kv, sequence.token_ids, end, end - entry.grant.num_logits_rows,
-                        entry.sample->request.params.adapter.get(), guesses, entry.row_states);
-    if (entry.sample->request.memory) batch_.memories.push_back(&*entry.sample->request.memory);
-    if (!has_images) continue;
-    const ImageReader& reader = *model_->executor->images();
-    add_image_rows(batch_, reader.decoder(), reader.vision(), entry.sample->request.images, entry.start, end);
+    for (EntryPath& path : entry.paths) {
+      add_rows(entry, path);
+      if (!has_images) continue;
+      const ImageReader& reader = *model_->executor->images();
+      add_image_rows(batch_, reader.decoder(), reader.vision(), entry.sample->request.images, entry.start,
+                     entry.start + path.grant.num_rows);
+    }
   }
 }
 
-// Of the entry's rows, which are the batch's from first_row on, those whose hidden states are owed.
-void StepLoop::tap_hidden(Entry& entry, int32_t first_row) {
+void StepLoop::add_rows(Entry& entry, EntryPath& path) {
+  schedule::Sequence& sequence = entry.sample->sequence;
+  const LiveRequest& request = entry.sample->request;
+  path.first_logits = batch_.logits_rows.size();
+  tap_hidden(entry, path);
+  tap_features(entry, path);
+  std::vector<int32_t> guesses;
+  for (const int32_t node : path.guesses) guesses.push_back(entry.guesses.nodes()[static_cast<size_t>(node)].token);
+  const int64_t end = entry.start + path.grant.num_rows;
+  batch_.add_sequence(*kv_cache_, &path == &entry.own() ? sequence.kv : path.kv, sequence.token_ids, end,
+                      end - path.grant.num_logits_rows, request.params.adapter.get(), guesses, path.row_states);
+  if (request.memory) batch_.memories.push_back(&*request.memory);
+}
+
+// Of the path's rows, which are the batch's next, those whose hidden states are owed.
+void StepLoop::tap_hidden(const Entry& entry, EntryPath& path) {
   const LiveRequest& request = entry.sample->request;
   const HiddenStatesParams& asked = request.params.hidden_states;
   const int64_t begin = std::max(entry.start, entry.sample->sequence.first_hidden_row);
-  const int64_t end = std::min(entry.start + entry.grant.num_rows, request.hidden_end());
+  const int64_t end = std::min(entry.start + path.grant.num_rows, request.hidden_end());
   if (begin >= end) return;
   auto hidden = std::make_shared<HiddenStates>();
   hidden->layers = asked.layers;
@@ -205,17 +211,17 @@ void StepLoop::tap_hidden(Entry& entry, int32_t first_row) {
   hidden->num_rows = end - begin;
   hidden->hidden_size = model_->executor->hidden_size();
   hidden->values.resize(asked.layers.size() * static_cast<size_t>(hidden->num_rows * hidden->hidden_size));
-  batch_.hidden_taps.push_back({asked.layers, first_row + static_cast<int32_t>(begin - entry.start),
+  batch_.hidden_taps.push_back({asked.layers, static_cast<int32_t>(batch_.num_tokens() + begin - entry.start),
                                 static_cast<int32_t>(hidden->num_rows), hidden->values.data()});
-  entry.hidden = std::move(hidden);
+  path.hidden = std::move(hidden);
 }
 
 void StepLoop::learn_cost(int64_t ns) {
   schedule::StepWork work;
   bool has_prompts = false;
   for (const Entry& entry : entries_) {
-    work += schedule::StepWork::of(entry.start, entry.grant.num_rows);
-    has_prompts = has_prompts || entry.grant.num_rows > 1 + entry.num_verified;
+    for (const EntryPath& path : entry.paths) work += schedule::StepWork::of(entry.start, path.grant.num_rows);
+    has_prompts = has_prompts || entry.own().grant.num_rows > 1 + static_cast<int64_t>(entry.own().guesses.size());
   }
   const double attention_ns = cost_.factors().pair_ns * work.pairs;
   if (!has_prompts) speculator_.measured(batch_.num_tokens(), static_cast<double>(ns) - attention_ns);
@@ -241,7 +247,7 @@ void StepLoop::run_batch() {
   learn_cost(took);
   model_->executor->logit_stats({logits_.data(), static_cast<int64_t>(batch_.logits_rows.size()),
                                  static_cast<int64_t>(vocab_size), logit_stats_.data()});
-  for (const Entry& entry : entries_) {
+  for (Entry& entry : entries_) {
     // A failure of one sample ends its siblings.
     const bool there = std::find(running_.begin(), running_.end(), entry.sample) != running_.end();
     if (there) commit(entry);
@@ -260,7 +266,7 @@ Status StepLoop::check_logits(std::span<const float> rows, std::span<const Logit
   return internal_error("logits", "the model gave values that are not finite at position {}", position);
 }
 
-void StepLoop::commit(const Entry& entry) {
+void StepLoop::commit(Entry& entry) {
   Sample& sample = *entry.sample;
   schedule::Sequence& sequence = sample.sequence;
   LiveRequest& request = sample.request;
@@ -270,11 +276,12 @@ void StepLoop::commit(const Entry& entry) {
   }
   if (!entry.guesses.empty()) return verify(entry);
   const auto vocab_size = static_cast<size_t>(model_->executor->vocab_size());
-  const std::span<float> rows(logits_.data() + entry.first_logits * vocab_size,
-                              static_cast<size_t>(entry.grant.num_logits_rows) * vocab_size);
-  const auto stats =
-      std::span(logit_stats_).subspan(entry.first_logits, static_cast<size_t>(entry.grant.num_logits_rows));
-  const int64_t end = entry.start + entry.grant.num_rows;
+  const schedule::StepGrant& grant = entry.own().grant;
+  const size_t first_logits = entry.own().first_logits;
+  const std::span<float> rows(logits_.data() + first_logits * vocab_size,
+                              static_cast<size_t>(grant.num_logits_rows) * vocab_size);
+  const auto stats = std::span(logit_stats_).subspan(first_logits, static_cast<size_t>(grant.num_logits_rows));
+  const int64_t end = entry.end();
   if (Status status = check_logits(rows, stats, end - 1); !status.ok()) {
     kv_cache_->rewind(sequence.kv, entry.start);
     return fail(request, std::move(status));
@@ -283,10 +290,10 @@ void StepLoop::commit(const Entry& entry) {
     kv_cache_->rewind(sequence.kv, entry.start);
     return fail(request, std::move(status));
   }
-  (entry.decoding ? metrics_.decode_tokens : metrics_.computed_tokens) += static_cast<uint64_t>(entry.grant.num_rows);
+  (entry.decoding ? metrics_.decode_tokens : metrics_.computed_tokens) += static_cast<uint64_t>(grant.num_rows);
   if (Status status = score_prompt(entry); !status.ok()) return fail(request, std::move(status));
-  emit_hidden(entry, end);
-  observe(entry, end);
+  emit_hidden(entry, entry.own(), end);
+  observe(entry, entry.own(), end);
   emit_progress(request, std::min(end, sequence.prompt_size));
   if (end < sequence.size()) return;
   // Of a computed prompt the rows are in the cache; after a preemption they are encoded again.
@@ -308,11 +315,11 @@ Status StepLoop::score_prompt(const Entry& entry) {
   schedule::Sequence& sequence = sample.sequence;
   if (sequence.first_logits_row == schedule::Sequence::kNoRow) return Status();
   const auto vocab_size = static_cast<size_t>(model_->executor->vocab_size());
-  const int64_t end = entry.start + entry.grant.num_rows;
-  for (int64_t i = 0; i < entry.grant.num_logits_rows; ++i) {
-    const int64_t position = end - entry.grant.num_logits_rows + i;
+  const int64_t num_logits_rows = entry.own().grant.num_logits_rows;
+  for (int64_t i = 0; i < num_logits_rows; ++i) {
+    const int64_t position = entry.end() - num_logits_rows + i;
     if (position + 1 >= sequence.prompt_size) break;
-    const size_t index = entry.first_logits + static_cast<size_t>(i);
+    const size_t index = entry.own().first_logits + static_cast<size_t>(i);
     const float* row = logits_.data() + index * vocab_size;
     const int32_t scored = shown_token(sequence.token_ids[static_cast<size_t>(position + 1)]);
     HEADRACE_ASSIGN_OR_RETURN(SampledToken score, score_token({row, vocab_size}, logit_stats_[index], scored,
@@ -324,10 +331,10 @@ Status StepLoop::score_prompt(const Entry& entry) {
   return Status();
 }
 
-// Of the hidden states of the entry's rows, those of positions before `end`: the rows that stand.
-void StepLoop::emit_hidden(const Entry& entry, int64_t end) {
-  if (!entry.hidden) return;
-  HiddenStates& hidden = *entry.hidden;
+// Of the hidden states of the path's rows, those of positions before `end`: the rows that stand.
+void StepLoop::emit_hidden(const Entry& entry, const EntryPath& path, int64_t end) {
+  if (!path.hidden) return;
+  HiddenStates& hidden = *path.hidden;
   const int64_t kept = std::min(end - hidden.first_position, hidden.num_rows);
   if (kept <= 0) return;
   const auto width = static_cast<size_t>(hidden.hidden_size);
@@ -343,7 +350,7 @@ void StepLoop::emit_hidden(const Entry& entry, int64_t end) {
   const int64_t next = hidden.first_position + kept;
   Event event;
   event.type = EventType::kHidden;
-  event.hidden = entry.hidden;
+  event.hidden = path.hidden;
   emit(std::move(event), sample.request, sample.index);
   sample.sequence.first_hidden_row = next < sample.request.hidden_end() ? next : schedule::Sequence::kNoRow;
 }
@@ -371,7 +378,7 @@ void StepLoop::draw_first(Sample& root, std::span<float> row, const LogitStats& 
 
 // False when the request failed, and is gone.
 bool StepLoop::draw(Sample& sample, std::span<float> row, const LogitStats& stats) {
-  auto token = draw_token(sample, row, stats, nullptr);
+  auto token = draw_token(sample, row, stats, {});
   if (!token.ok()) {
     fail(sample.request, token.status());
     return false;
@@ -380,9 +387,9 @@ bool StepLoop::draw(Sample& sample, std::span<float> row, const LogitStats& stat
   return true;
 }
 
-// The sample's next token; with a guess that was drawn, by its verification.
+// The sample's next token; with guesses, by their verification.
 Result<SampledToken> StepLoop::draw_token(Sample& sample, std::span<float> row, const LogitStats& stats,
-                                          const speculation::Guess* guess) {
+                                          std::span<const speculation::Guess> guesses) {
   const ProfiledSpan span(model_->executor->profile(), {ProfiledOp::kSample});
   const LiveRequest& request = sample.request;
   const auto position = static_cast<uint64_t>(sample.sequence.num_output());
@@ -396,10 +403,8 @@ Result<SampledToken> StepLoop::draw_token(Sample& sample, std::span<float> row, 
   const auto uniform = [&](DrawPurpose purpose, uint32_t lane) {
     return uniform_draw(request.sampler.params().seed, sample.index, position, purpose, lane);
   };
-  const auto accept = [&](const TokenWeights& target) {
-    return speculation::accept(target, {guess, 1}, uniform).token;
-  };
-  auto token = guess == nullptr
+  const auto accept = [&](const TokenWeights& target) { return speculation::accept(target, guesses, uniform).token; };
+  auto token = guesses.empty()
                    ? request.sampler.sample(row, stats, sample.history, banned, sample.index, position, allowed)
                    : request.sampler.sample_by(row, stats, sample.history, banned, allowed, accept);
   if (token.ok() && sample.mask && !sample.mask->advance(token->token_id)) {

@@ -20,6 +20,7 @@
 #include "schedule/step_plan.h"
 #include "speculation/acceptance.h"
 #include "speculation/speculator.h"
+#include "speculation/verify_paths.h"
 
 namespace headrace::engine {
 
@@ -60,18 +61,28 @@ class StepLoop {
   Status check_invariants() const;
 
  private:
+  // Rows that follow each other from the entry's start on: the sequence's own, or those of another path of its guesses.
+  struct EntryPath {
+    schedule::StepGrant grant;
+    std::vector<int32_t> guesses;          // nodes of the entry's guesses, behind the sequence's tokens
+    int32_t num_shared = 0;                // of them, whose logits an earlier path has, as that of the row before them
+    KvSequence kv;                         // of another path: the sequence's values so far, and room behind
+    size_t first_logits = 0;               // index of its first row of logits
+    float* row_states = nullptr;           // recurrent states after each row but the last; null: none are kept
+    std::shared_ptr<HiddenStates> hidden;  // that are owed of its rows, or null
+    std::vector<std::vector<float>> features;  // for each drafter that reads some: [layers, rows, hidden_size]
+  };
   // A sequence's part of the step.
   struct Entry {
     Sample* sample = nullptr;
-    schedule::StepGrant grant;
-    int64_t start = 0;        // position of its first row
-    size_t first_logits = 0;  // index of its first row of logits
+    int64_t start = 0;  // position of its first row
     bool decoding = false;
-    std::shared_ptr<HiddenStates> hidden = nullptr;  // that are owed of its rows, or null
-    speculation::DraftTree guesses;                  // at the tokens behind
-    int32_t num_verified = 0;                        // of them: rows of this step
-    float* row_states = nullptr;                    // recurrent states after each row but the last; null: none are kept
-    std::vector<std::vector<float>> features = {};  // for each drafter that reads some: [layers, rows, hidden_size]
+    speculation::DraftTree guesses;  // at the tokens behind
+    int32_t num_verified = 0;        // of them, the first: rows of this step
+    std::vector<EntryPath> paths;    // the sequence's own first
+    EntryPath& own() { return paths.front(); }
+    const EntryPath& own() const { return paths.front(); }
+    int64_t end() const { return start + own().grant.num_rows; }
   };
   // What prompts may add to a step, for which decoding sequences wait.
   struct PromptTime {
@@ -124,11 +135,14 @@ class StepLoop {
   speculation::DraftContext draft_context(const Sample& sample) const;
   int64_t most_guesses(const Sample& sample) const;
   void add_guesses(schedule::StepBudget& budget);
-  void grow(Entry& entry, int64_t guesses, schedule::StepBudget& budget);
+  void grow(Entry& entry, int64_t most_states, schedule::StepBudget& budget);
+  bool grow_own(Entry& entry, const speculation::VerifyPath& path, schedule::StepBudget& budget);
+  bool grow_branch(Entry& entry, const speculation::VerifyPath& path, schedule::StepBudget& budget);
+  bool shed_branches(schedule::StepBudget& budget);
   int64_t max_row_states() const;
   void keep_states();
-  void verify(const Entry& entry);
-  void observe(const Entry& entry, int64_t end);
+  void verify(Entry& entry);
+  void observe(const Entry& entry, const EntryPath& path, int64_t end);
 
   // The token of a position, of an image the model's token for images.
   int32_t shown_token(int32_t id) const;
@@ -136,18 +150,19 @@ class StepLoop {
   Status read_input(LiveRequest& request);
   void run_encoders();
   void build_batch();
-  void tap_hidden(Entry& entry, int32_t first_row);
-  void tap_features(Entry& entry, int32_t first_row);
+  void add_rows(Entry& entry, EntryPath& path);
+  void tap_hidden(const Entry& entry, EntryPath& path);
+  void tap_features(const Entry& entry, EntryPath& path);
   void run_batch();
   void learn_cost(int64_t ns);
-  void commit(const Entry& entry);
+  void commit(Entry& entry);
   static Status check_logits(std::span<const float> rows, std::span<const LogitStats> stats, int64_t position);
   Status score_prompt(const Entry& entry);
-  void emit_hidden(const Entry& entry, int64_t end);
+  void emit_hidden(const Entry& entry, const EntryPath& path, int64_t end);
   void draw_first(Sample& root, std::span<float> row, const LogitStats& stats);
   bool draw(Sample& sample, std::span<float> row, const LogitStats& stats);
   Result<SampledToken> draw_token(Sample& sample, std::span<float> row, const LogitStats& stats,
-                                  const speculation::Guess* guess);
+                                  std::span<const speculation::Guess> guesses);
   FinishReason take_token(Sample& sample, const SampledToken& token);
   void conclude(Sample& sample, FinishReason reason);
 

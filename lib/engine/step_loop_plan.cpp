@@ -321,7 +321,11 @@ void StepLoop::grant_rows(Sample& sample, StepBudget& budget) {
 }
 
 void StepLoop::enter(Sample& sample, const schedule::StepGrant& grant, const StepDemand& demand) {
-  entries_.push_back({&sample, grant, demand.first_row, 0, demand.decoding(), nullptr, {}, 0, nullptr});
+  Entry& entry = entries_.emplace_back();
+  entry.sample = &sample;
+  entry.start = demand.first_row;
+  entry.decoding = demand.decoding();
+  entry.paths.emplace_back().grant = grant;
   if (!demand.decoding()) fair_.begin_turn(*sample.request.tenant);
   // What a preempted sequence computes again was not its tenant's wish.
   schedule::Sequence& sequence = sample.sequence;
@@ -343,14 +347,15 @@ bool StepLoop::reserve(Sample& sample, int64_t end, StepBudget& budget) {
       fail(sample.request, std::move(status));
       return false;
     }
-    if (shed_waiting(sample) || model_->shed_idle_session(*kv_cache_) || shed_loading()) continue;
+    if (shed_branches(budget) || shed_waiting(sample) || model_->shed_idle_session(*kv_cache_) || shed_loading())
+      continue;
     short_of_room_ = true;
     Sample& victim = **std::min_element(running_.begin(), running_.end(),
                                         [&](const Sample* a, const Sample* b) { return gives_way_before(*a, *b); });
     const auto entry =
         std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.sample == &victim; });
     if (entry != entries_.end()) {
-      budget.refund(entry->grant, demand_of(victim));
+      budget.refund(entry->own().grant, demand_of(victim));
       entries_.erase(entry);
     }
     preempt(victim);

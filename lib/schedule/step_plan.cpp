@@ -57,6 +57,20 @@ int64_t StepBudget::extend(StepGrant& grant, int64_t first_row, int64_t rows) {
   return rows;
 }
 
+StepGrant StepBudget::branch(int64_t first_row, int64_t rows, int64_t num_logits_rows) {
+  if (rows > rows_left() / 2 || num_logits_rows > limits_.max_logits_rows - logits_rows_) return {};
+  rows_ += rows;
+  logits_rows_ += num_logits_rows;
+  work_ += StepWork::of(first_row, rows);
+  return {rows, num_logits_rows};
+}
+
+void StepBudget::refund_branch(const StepGrant& grant, int64_t first_row) {
+  rows_ -= grant.num_rows;
+  logits_rows_ -= grant.num_logits_rows;
+  work_ -= StepWork::of(first_row, grant.num_rows);
+}
+
 void StepBudget::refund(const StepGrant& grant, const StepDemand& demand) {
   if (grant.num_rows == 0) return;
   rows_ -= grant.num_rows;

@@ -56,8 +56,12 @@ class StepBudget {
   // A decoding sequence that was granted its row gets up to `rows` more from position first_row on, each with logits; half of
   // the rows that are left stay for others. Gives how many.
   int64_t extend(StepGrant& grant, int64_t first_row, int64_t rows);
+  // A further continuation of such a sequence: `rows` rows from position first_row on, num_logits_rows of them with logits, or
+  // none of them; of the room that extend() sees.
+  StepGrant branch(int64_t first_row, int64_t rows, int64_t num_logits_rows);
   // Gives a grant back: its sequence lost its room before the step ran.
   void refund(const StepGrant& grant, const StepDemand& demand);
+  void refund_branch(const StepGrant& grant, int64_t first_row);
 
   int64_t rows_left() const { return limits_.max_num_batched_tokens - rows_; }
   int64_t seqs_left() const { return limits_.max_num_seqs - seqs_; }

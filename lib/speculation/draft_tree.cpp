@@ -68,6 +68,28 @@ void DraftTree::prune(const std::vector<bool>& keep) {
   nodes_.resize(kept);
 }
 
+std::vector<int32_t> DraftTree::put_first(std::span<const int32_t> first) {
+  std::vector<int32_t> place(nodes_.size(), -1);
+  std::vector<DraftNode> ordered;
+  ordered.reserve(nodes_.size());
+  const auto put = [&](int32_t at) {
+    DraftNode node = nodes_[static_cast<size_t>(at)];
+    if (node.parent >= 0) node.parent = place[static_cast<size_t>(node.parent)];
+    place[static_cast<size_t>(at)] = static_cast<int32_t>(ordered.size());
+    ordered.push_back(node);
+  };
+  for (const int32_t at : first) put(at);
+  for (int32_t at = 0; at < size(); ++at) {
+    if (place[static_cast<size_t>(at)] < 0) put(at);
+  }
+  nodes_ = std::move(ordered);
+  return place;
+}
+
+bool DraftTree::has_drawn() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const DraftNode& node) { return node.distribution >= 0; });
+}
+
 bool DraftTree::is_chain() const {
   for (int32_t i = 0; i < size(); ++i) {
     if (nodes_[static_cast<size_t>(i)].parent != i - 1) return false;
@@ -118,16 +140,18 @@ int32_t DraftTree::leaf_by_levels() const {
   }
 }
 
-void DraftTree::keep_best_chain() {
-  if (is_chain()) return;
-  const bool drawn =
-      std::any_of(nodes_.begin(), nodes_.end(), [](const DraftNode& node) { return node.distribution >= 0; });
+std::vector<bool> DraftTree::best_chain() const {
   std::vector<bool> keep(nodes_.size(), false);
-  for (int32_t node = drawn ? leaf_by_levels() : best_leaf(); node >= 0;
+  if (empty()) return keep;
+  for (int32_t node = has_drawn() ? leaf_by_levels() : best_leaf(); node >= 0;
        node = nodes_[static_cast<size_t>(node)].parent) {
     keep[static_cast<size_t>(node)] = true;
   }
-  prune(keep);
+  return keep;
+}
+
+void DraftTree::keep_best_chain() {
+  if (!is_chain()) prune(best_chain());
 }
 
 }  // namespace headrace::speculation

@@ -46,15 +46,19 @@ class DraftTree {
   void merge(const DraftTree& other, int32_t drafter, int32_t max_nodes, int32_t max_depth);
   // Leaves only the nodes that keep[i] names; a node without its parent goes too.
   void prune(const std::vector<bool>& keep);
-  // Leaves the first nodes.
-  void cut(int32_t num_nodes) { nodes_.resize(static_cast<size_t>(num_nodes)); }
+  // Puts these nodes first, in this order (a parent before its children); the others follow in the order they have. Siblings
+  // among them must keep theirs where they were drawn. Gives the new index of every node.
+  std::vector<int32_t> put_first(std::span<const int32_t> first);
 
   // Whether no node has a sibling.
   bool is_chain() const;
   // Probability that a node is accepted, by the confidences from the root on.
   double survival(int32_t node) const;
-  // Leaves the path from the root that promises the most accepted tokens. Where nodes were drawn, it is chosen level by level,
-  // so that no choice depends on a token that was drawn at that level or behind it.
+  bool has_drawn() const;
+  // The path from the root that promises the most accepted tokens. Where nodes were drawn, it is chosen level by level, so that
+  // no choice depends on a token that was drawn at that level or behind it.
+  std::vector<bool> best_chain() const;
+  // Leaves that path.
   void keep_best_chain();
 
  private:

@@ -37,16 +37,18 @@ double MeasuredAcceptance::estimate(float claimed, int32_t depth) const {
 double MeasuredAcceptance::average(int32_t depth) const {
   double value = kUnmeasured;
   for (size_t d = 0; d <= depth_bin(depth); ++d) {
-    value = (any_claim_[d].accepted + kClaimWeight * value) / (any_claim_[d].tried + kClaimWeight);
+    value = (likeliest_[d].accepted + kClaimWeight * value) / (likeliest_[d].tried + kClaimWeight);
   }
   return value;
 }
 
-void MeasuredAcceptance::record(float claimed, int32_t depth, bool accepted) {
-  for (Bin* bin : {&bins_[claim_bin(claimed)][depth_bin(depth)], &any_claim_[depth_bin(depth)]}) {
-    bin->tried = kKeep * bin->tried + 1.0;
-    bin->accepted = kKeep * bin->accepted + (accepted ? 1.0 : 0.0);
-  }
+void MeasuredAcceptance::record(float claimed, int32_t depth, bool accepted, bool likeliest) {
+  const auto add = [accepted](Bin& bin) {
+    bin.tried = kKeep * bin.tried + 1.0;
+    bin.accepted = kKeep * bin.accepted + (accepted ? 1.0 : 0.0);
+  };
+  add(bins_[claim_bin(claimed)][depth_bin(depth)]);
+  if (likeliest) add(likeliest_[depth_bin(depth)]);
 }
 
 double SequenceAcceptance::adjust(double estimate) const {

@@ -12,9 +12,9 @@ class MeasuredAcceptance {
  public:
   // Probability that a guess is accepted where the one before it was.
   double estimate(float claimed, int32_t depth) const;
-  // The same of any guess at that depth, before it is made.
+  // The same of the likeliest guess at that depth, before it is made.
   double average(int32_t depth) const;
-  void record(float claimed, int32_t depth, bool accepted);
+  void record(float claimed, int32_t depth, bool accepted, bool likeliest = true);
 
  private:
   static constexpr size_t kClaims = 12, kDepths = 5;
@@ -25,7 +25,7 @@ class MeasuredAcceptance {
   static size_t depth_bin(int32_t depth);
 
   std::array<std::array<Bin, kDepths>, kClaims> bins_ = {};
-  std::array<Bin, kDepths> any_claim_ = {};
+  std::array<Bin, kDepths> likeliest_ = {};
 };
 
 // Of one sequence: how much better or worse its guesses fare than estimated.

@@ -6,6 +6,8 @@
 #include <queue>
 #include <utility>
 
+#include "speculation/verify_paths.h"
+
 namespace headrace::speculation {
 namespace {
 
@@ -87,7 +89,6 @@ void Speculator::plan(std::span<DraftTurn> turns, StepCost& cost) {
   std::ranges::stable_sort(order, {}, [&](size_t d) { return draft_time_[d].sequence_ns; });
   for (const size_t drafter : order) ask(drafter, turns, cost);
   for (DraftTurn& turn : turns) {
-    turn.guesses.keep_best_chain();
     if (turn.mask != nullptr) cut_at_mask(turn);
   }
   const double added_ns = choose(turns, cost);
@@ -140,10 +141,10 @@ void Speculator::ask(size_t drafter, std::span<DraftTurn> turns, const StepCost&
     }
     // What its guesses take is not known before the first of them.
     const int32_t most = is_free || time.sum_nodes > 0.0 ? turn.max_nodes : std::min(turn.max_nodes, kFirstGuesses);
-    DraftRequest request{turn.context, most, most};
+    DraftRequest request{turn.context, most, std::min(most, turn.max_depth)};
     if (!is_free && token_ns > 0.0) {
       request.worth =
-          DraftWorth(acceptance_[drafter], standing.acceptance, token_ns, row_ns + time.node_ns(), turn.max_nodes);
+          DraftWorth(acceptance_[drafter], standing.acceptance, token_ns, row_ns + time.node_ns(), turn.max_depth);
       // Where cheaper guesses promise as much, they are enough.
       if (!turn.guesses.empty() && gain_ns(turn.guesses, token_ns, row_ns) >= request.worth.gain_ns(time.tree_nodes))
         continue;
@@ -192,71 +193,140 @@ void Speculator::adopt(size_t drafter, DraftTurn& turn, DraftTree& given) const 
     node.confidence = static_cast<float>(acceptance.adjust(acceptance_[drafter].estimate(node.claimed, node.depth)));
   }
   given.prune(valid);
-  // Each drafter's nodes have room: the best chain is chosen when all have spoken.
+  // Each drafter's nodes have room: which are the best is chosen when all have spoken.
   const int32_t room = turn.guesses.size() + given.size();
-  turn.guesses.merge(given, static_cast<int32_t>(drafter), room, turn.max_nodes);
+  turn.guesses.merge(given, static_cast<int32_t>(drafter), room, turn.max_depth);
 }
 
-// Of the chain, what the mask lets come. A drawn token stays where it is the first that may not: that it is refused is part
+// Of the tree, what the mask lets come. A drawn token stays where it is the first that may not: that it is refused is part
 // of its verification.
 void Speculator::cut_at_mask(DraftTurn& turn) {
-  int32_t allowed = 0;
-  for (const DraftNode& node : turn.guesses.nodes()) {
-    if (!turn.mask->advance(node.token)) break;
-    ++allowed;
-  }
-  turn.mask->retreat(allowed);
-  const bool drawn =
-      allowed < turn.guesses.size() && turn.guesses.nodes()[static_cast<size_t>(allowed)].distribution >= 0;
-  turn.guesses.cut(drawn ? allowed + 1 : allowed);
-}
-
-// The step gives plain_rows tokens and takes plain_ns. Each row of a guess adds the probability that its token comes, and its time:
-// rows are taken in the order of what they add in a unit of time, and as many as make tokens per time the most.
-double Speculator::choose(std::span<DraftTurn> turns, const StepCost& cost) const {
-  struct Row {
-    double survival = 0.0, ns = 0.0;
-    size_t turn = 0;
-    bool operator<(const Row& other) const {
-      const double mine = survival * other.ns, theirs = other.survival * ns;
-      return mine != theirs ? mine < theirs : turn > other.turn;
+  const auto nodes = turn.guesses.nodes();
+  std::vector<bool> keep(nodes.size(), false);
+  const auto walk = [&](const auto& self, int32_t parent) -> void {
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      if (nodes[i].parent != parent) continue;
+      keep[i] = nodes[i].distribution >= 0;
+      if (!turn.mask->advance(nodes[i].token)) continue;
+      keep[i] = true;
+      self(self, static_cast<int32_t>(i));
+      turn.mask->retreat(1);
     }
   };
-  if (verify_cost_.unknown() && !always_) return 0.0;
-  std::vector<int32_t> taken(turns.size(), 0);
-  std::priority_queue<Row> rows;
-  bool drawn = false;
-  const auto offer = [&](size_t t, double survival) {
-    const DraftTurn& turn = turns[t];
-    if (taken[t] >= turn.guesses.size()) return;
-    const DraftNode& node = turn.guesses.nodes()[static_cast<size_t>(taken[t])];
-    drawn = drawn || node.distribution >= 0;
-    const double position = static_cast<double>(turn.context.tokens.size()) + taken[t];
-    rows.push({survival * static_cast<double>(node.confidence), cost.row_ns + cost.pair_ns * position, t});
+  walk(walk, -1);
+  turn.guesses.prune(keep);
+}
+
+// The step gives plain_rows tokens and takes plain_ns. Each guess adds the probability that its token comes, and the time of its
+// rows: guesses are taken in the order of what they add in a unit of time, and as many as make tokens per time the most.
+Speculator::Choice Speculator::choose(std::span<const DraftTurn> turns, const StepCost& cost, bool chains) const {
+  struct Offer {
+    double survival = 0.0, pairs = 0.0;
+    int64_t rows = 0;
+    double ns = 0.0;
+    size_t turn = 0;
+    int32_t node = 0;
+    bool operator<(const Offer& other) const {
+      const double mine = survival * other.ns, theirs = other.survival * ns;
+      if (mine != theirs) return mine < theirs;
+      return turn != other.turn ? turn > other.turn : node > other.node;
+    }
   };
-  for (size_t t = 0; t < turns.size(); ++t) offer(t, 1.0);
+  struct Open {
+    std::vector<bool> allowed;
+    std::vector<bool> goes_on;  // a child of the node was taken; the root's last
+  };
+  Choice choice;
+  choice.nodes.resize(turns.size());
+  choice.ns = cost.plain_ns;
+  choice.tokens_per_ns = cost.plain_ns > 0.0 ? static_cast<double>(cost.plain_rows) / cost.plain_ns : 0.0;
+  std::vector<Open> open(turns.size());
+  std::vector<std::vector<int32_t>> taken(turns.size());
+  std::priority_queue<Offer> offers;
+  bool drawn = false;
+  // What a node costs beside those that were taken before it.
+  const auto offer_of = [&](size_t t, int32_t i, double survival) {
+    const DraftTree& tree = turns[t].guesses;
+    const DraftNode& node = tree.nodes()[static_cast<size_t>(i)];
+    const size_t parent = node.parent < 0 ? tree.nodes().size() : static_cast<size_t>(node.parent);
+    Offer offer{survival, 0.0, rows_of_guess(node, open[t].goes_on[parent]), 0.0, t, i};
+    const double last = static_cast<double>(turns[t].context.tokens.size()) + node.depth - 1;
+    const auto rows = static_cast<double>(offer.rows);
+    offer.pairs = rows * (last - (rows - 1.0) / 2.0);
+    offer.ns = cost.row_ns * rows + cost.pair_ns * offer.pairs;
+    return offer;
+  };
+  // The children of a node, -1 the root. Drawn siblings are tried one after the other.
+  const auto offer_children = [&](size_t t, int32_t parent, double survival, int32_t behind) {
+    const auto nodes = turns[t].guesses.nodes();
+    for (int32_t i = behind + 1; i < turns[t].guesses.size(); ++i) {
+      const DraftNode& node = nodes[static_cast<size_t>(i)];
+      if (node.parent != parent || !open[t].allowed[static_cast<size_t>(i)]) continue;
+      drawn = drawn || node.distribution >= 0;
+      offers.push(offer_of(t, i, survival * static_cast<double>(node.confidence)));
+      if (turns[t].guesses.has_drawn()) return;
+    }
+  };
+  for (size_t t = 0; t < turns.size(); ++t) {
+    const auto size = static_cast<size_t>(turns[t].guesses.size());
+    open[t].allowed =
+        chains || !(turns[t].branches || always_) ? turns[t].guesses.best_chain() : std::vector<bool>(size, true);
+    open[t].goes_on.resize(size + 1, false);
+    if (turns[t].max_nodes > 0) offer_children(t, -1, 1.0, -1);
+  }
   double tokens = static_cast<double>(cost.plain_rows), pairs_ns = cost.pair_ns * cost.plain_pairs;
-  double best_ns = cost.plain_ns, best = cost.plain_ns > 0.0 ? tokens / cost.plain_ns : 0.0;
   int64_t num_rows = cost.plain_rows;
-  while (!rows.empty()) {
-    const Row row = rows.top();
-    rows.pop();
-    ++taken[row.turn];
-    tokens += row.survival;
-    pairs_ns += row.ns - cost.row_ns;
-    ++num_rows;
+  while (!offers.empty()) {
+    Offer offer = offers.top();
+    offers.pop();
+    const size_t t = offer.turn;
+    if (static_cast<int32_t>(taken[t].size()) >= turns[t].max_nodes) continue;
+    const DraftNode node = turns[t].guesses.nodes()[static_cast<size_t>(offer.node)];
+    const size_t parent = node.parent < 0 ? open[t].allowed.size() : static_cast<size_t>(node.parent);
+    if (offer.rows != rows_of_guess(node, open[t].goes_on[parent])) {
+      // A sibling was taken meanwhile.
+      offers.push(offer_of(t, offer.node, offer.survival));
+      continue;
+    }
+    open[t].goes_on[parent] = true;
+    taken[t].push_back(offer.node);
+    tokens += offer.survival;
+    pairs_ns += cost.pair_ns * offer.pairs;
+    num_rows += offer.rows;
     const double ns = rows_ns(num_rows, cost) + pairs_ns;
-    if (always_ || (ns > 0.0 && tokens / ns > best)) {
-      best = tokens / ns;
-      best_ns = ns;
-      for (size_t t = 0; t < turns.size(); ++t) turns[t].num_verified = taken[t];
+    if (always_ || (ns > 0.0 && tokens / ns > choice.tokens_per_ns)) {
+      choice.tokens_per_ns = tokens / ns;
+      choice.ns = ns;
+      choice.nodes = taken;
     } else if (drawn) {
       // Whether a drawn token is verified must not depend on those behind it: the distribution would not be the model's.
       break;
     }
-    offer(row.turn, row.survival);
+    offer_children(t, offer.node, offer.survival, offer.node);
+    if (turns[t].guesses.has_drawn()) {
+      const double before = node.confidence > 0.0f ? offer.survival / static_cast<double>(node.confidence) : 0.0;
+      offer_children(t, node.parent, before, offer.node);
+    }
   }
-  return best_ns - cost.plain_ns;
+  return choice;
+}
+
+// Of trees and their best chains, what gives more tokens per time.
+double Speculator::choose(std::span<DraftTurn> turns, const StepCost& cost) const {
+  if (verify_cost_.unknown() && !always_) return 0.0;
+  Choice choice = choose(turns, cost, false);
+  const bool branches = std::ranges::any_of(turns, [](const DraftTurn& turn) { return !turn.guesses.is_chain(); });
+  const bool drawn = std::ranges::any_of(turns, [](const DraftTurn& turn) { return turn.guesses.has_drawn(); });
+  // What was drawn must not decide whether it is verified, which a choice between two finished plans would let it.
+  if (branches && !drawn && !always_) {
+    Choice chains = choose(turns, cost, true);
+    if (chains.tokens_per_ns >= choice.tokens_per_ns) choice = std::move(chains);
+  }
+  for (size_t t = 0; t < turns.size(); ++t) {
+    turns[t].guesses.put_first(choice.nodes[t]);
+    turns[t].num_verified = static_cast<int32_t>(choice.nodes[t].size());
+  }
+  return choice.ns - cost.plain_ns;
 }
 
 void Speculator::learn(SequenceRecord& record, const DraftTree& guesses, int32_t num_verified,
@@ -264,25 +334,28 @@ void Speculator::learn(SequenceRecord& record, const DraftTree& guesses, int32_t
   if (guesses.empty() || drawn.empty()) return;
   std::vector<double> value(drafters_.size(), 0.0);
   const double token_ns = cost.plain_ns / static_cast<double>(std::max<int64_t>(cost.plain_rows, 1));
-  bool reached = true;  // the token before the guess came
-  for (size_t i = 0; i < guesses.nodes().size(); ++i) {
+  const auto nodes = guesses.nodes();
+  std::vector<bool> came(nodes.size(), false);  // the tokens up to the node's
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const DraftNode& node = nodes[i];
     const bool verified = static_cast<int32_t>(i) < num_verified;
-    if (!verified && !reached) break;
-    const DraftNode& node = guesses.nodes()[i];
-    const auto drafter = static_cast<size_t>(node.drafter);
-    const bool right = reached && i < drawn.size() && drawn[i] == node.token;
-    if (reached && i < drawn.size()) {
+    const auto drafter = static_cast<size_t>(node.drafter), depth = static_cast<size_t>(node.depth);
+    const bool known = depth <= drawn.size() && (node.parent < 0 || came[static_cast<size_t>(node.parent)]);
+    came[i] = known && drawn[depth - 1] == node.token;
+    if (known) {
       // One that was not verified is measured too: the next token is known.
+      const bool likeliest = std::ranges::none_of(nodes, [&](const DraftNode& other) {
+        return other.parent == node.parent && other.drafter == node.drafter && other.claimed > node.claimed;
+      });
       const double estimate = acceptance_[drafter].estimate(node.claimed, node.depth);
-      record.standings[drafter].acceptance.record(estimate, right);
-      acceptance_[drafter].record(node.claimed, node.depth, right);
+      record.standings[drafter].acceptance.record(estimate, came[i]);
+      acceptance_[drafter].record(node.claimed, node.depth, came[i], likeliest);
     }
-    reached = right && i + 1 < drawn.size();
     if (!verified) continue;
-    record.counts.drafters[drafter].count(node.depth, right);
-    totals_.drafters[drafter].count(node.depth, right);
+    record.counts.drafters[drafter].count(node.depth, came[i]);
+    totals_.drafters[drafter].count(node.depth, came[i]);
     // A guess that came true spares a token's part of a step where a token was drawn behind it.
-    value[drafter] += (reached ? token_ns : 0.0) - cost.guess_ns;
+    value[drafter] += (came[i] && depth < drawn.size() ? token_ns : 0.0) - cost.guess_ns;
   }
   if (num_verified > 0) {
     ++record.counts.steps;

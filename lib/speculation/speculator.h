@@ -43,8 +43,10 @@ struct DraftTurn {
   DraftContext context;
   SequenceRecord* record = nullptr;
   TokenMask* mask = nullptr;  // at the context's end, or null
-  int32_t max_nodes = 0;      // that there is room for; 0: none
-  // Out: guesses, a chain; the first num_verified of them are to be verified.
+  int32_t max_nodes = 0;      // guesses to be verified, at most; 0: none
+  int32_t max_depth = 0;      // positions that they may reach
+  bool branches = true;  // whether a path beside the first costs no more than its rows; else the best chain is verified
+  // Out: guesses, a tree; the first num_verified of them are to be verified.
   DraftTree guesses;
   int32_t num_verified = 0;
 };
@@ -77,7 +79,8 @@ class Speculator {
   void plan(std::span<DraftTurn> turns, StepCost& cost);
   // A step without prompts took so long, without its attention.
   void measured(int64_t rows, double ns) { verify_cost_.observe(rows, ns); }
-  // The step drew these tokens for a sequence that had the guesses: all but the last stood among the verified ones.
+  // The step drew these tokens for a sequence that had the guesses: all but the last stood among the verified ones, each a child
+  // of the one before.
   void learn(SequenceRecord& record, const DraftTree& guesses, int32_t num_verified, std::span<const int32_t> drawn,
              const StepCost& cost);
   // Those of the request's drafters that see hidden states, ascending, and of which layers.
@@ -107,6 +110,12 @@ class Speculator {
   static void cut_at_mask(DraftTurn& turn);
   // Gives the time that the chosen guesses add.
   double choose(std::span<DraftTurn> turns, const StepCost& cost) const;
+  // What of the turns' guesses is worth its rows.
+  struct Choice {
+    std::vector<std::vector<int32_t>> nodes;  // of each turn, in the order they were taken
+    double tokens_per_ns = 0.0, ns = 0.0;     // of the step with them
+  };
+  Choice choose(std::span<const DraftTurn> turns, const StepCost& cost, bool chains) const;
 
   std::vector<std::shared_ptr<Drafter>> drafters_;
   std::vector<std::string> names_;

@@ -141,6 +141,79 @@ TEST_CASE("siblings drawn without replacement, and chosen ones among them, keep 
   }
 }
 
+namespace {
+
+// A toy model of three tokens ahead: each is drawn by the token before it.
+constexpr size_t kWords = 4;
+const TokenWeights& target_after(int32_t token) {
+  static const std::array<TokenWeights, kWords> rows = {weights({0.6, 0.25, 0.1, 0.05}), weights({0.1, 0.2, 0.3, 0.4}),
+                                                        weights({0.25, 0.25, 0.25, 0.25}),
+                                                        weights({0.7, 0.1, 0.1, 0.1})};
+  return rows[static_cast<size_t>(token)];
+}
+const DraftDistribution& draft_after(int32_t token) {
+  static const std::array<DraftDistribution, kWords> rows = {
+      distribution({0.3f, 0.3f, 0.3f, 0.1f}), distribution({0.4f, 0.3f, 0.2f, 0.1f}),
+      distribution({0.1f, 0.1f, 0.1f, 0.7f}), distribution({0.25f, 0.25f, 0.25f, 0.25f})};
+  return rows[static_cast<size_t>(token)];
+}
+
+// Siblings behind a node at each depth: how many are drawn, and whether a chosen one stands in front of them.
+struct Shape {
+  std::vector<uint32_t> drawn;
+  bool chosen = false;
+};
+
+// Three tokens as a step and those after it give them: through a tree of the shape, then plainly.
+std::array<int32_t, 3> walk(const Shape& shape, uint64_t seed, uint64_t trial) {
+  std::array<int32_t, 3> out = {};
+  int32_t last = 1;
+  bool inside = true;
+  for (size_t depth = 0; depth < out.size(); ++depth) {
+    const uint64_t position = 4 * trial + depth;
+    const auto uniform = uniforms(seed, position);
+    std::vector<Guess> guesses;
+    std::vector<int32_t> drawn;
+    const DraftDistribution& q = draft_after(last);
+    if (inside && depth < shape.drawn.size()) {
+      if (shape.chosen) guesses.push_back({2, nullptr});
+      for (uint32_t i = 0; i < shape.drawn[depth]; ++i) {
+        drawn.push_back(draw_from(q, drawn, uniform_draw(seed, 0, position, DrawPurpose::kDraft, i)));
+        guesses.push_back({drawn.back(), &q});
+      }
+    }
+    const Verdict verdict = accept(target_after(last), guesses, uniform);
+    inside = verdict.guess >= 0;
+    out[depth] = last = verdict.token;
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("chains and trees of several shapes keep the distribution of whole texts") {
+  const Shape shapes[] = {{{1, 1, 1}}, {{2, 2, 2}}, {{4}}, {{3, 1}}, {{1, 3, 2}}, {{2, 1, 1}, true}};
+  for (const Shape& shape : shapes) {
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      std::vector<double> counts(kWords * kWords * kWords);
+      for (uint64_t trial = 0; trial < kDraws / 4; ++trial) {
+        const auto text = walk(shape, seed, trial);
+        ++counts[static_cast<size_t>((text[0] * 4 + text[1]) * 4 + text[2])];
+      }
+      double chi = 0.0;
+      for (size_t i = 0; i < counts.size(); ++i) {
+        const auto a = static_cast<int32_t>(i / 16), b = static_cast<int32_t>(i / 4 % 4);
+        const double p =
+            target_after(1).weights[i / 16] * target_after(a).weights[i / 4 % 4] * target_after(b).weights[i % 4];
+        const double expected = p * static_cast<double>(kDraws / 4);
+        chi += (counts[i] - expected) * (counts[i] - expected) / expected;
+      }
+      INFO(seed << ": " << chi);
+      CHECK(tail(chi, 63) > kLeast);
+    }
+  }
+}
+
 TEST_CASE("chosen guesses are accepted as often as the target gives them") {
   const TokenWeights target = weights(kTargets[0]);
   int64_t first = 0, second = 0;

@@ -16,18 +16,19 @@
 namespace headrace::speculation {
 
 enum class Guessing {
-  kRight,    // all that comes
-  kPartly,   // each token right with 2 in 3
-  kWrong,    // never right
-  kRandom,   // any tokens
-  kTooMuch,  // more and deeper than allowed, with tokens that no vocabulary has
-  kTree,     // siblings, the right one among them or not
-  kDrawn,    // drawn evenly from four tokens, one of them right
-  kFailing,  // an error
+  kRight,      // all that comes
+  kPartly,     // each token right with 2 in 3
+  kWrong,      // never right
+  kRandom,     // any tokens
+  kTooMuch,    // more and deeper than allowed, with tokens that no vocabulary has
+  kTree,       // siblings, the right one among them or not
+  kDrawn,      // drawn evenly from four tokens, one of them right
+  kFailing,    // an error
+  kDrawnTree,  // two drawn likewise, without replacement, behind each of the guesses at the first two tokens
 };
 inline constexpr Guessing kAllGuessing[] = {Guessing::kRight,  Guessing::kPartly,  Guessing::kWrong,
                                             Guessing::kRandom, Guessing::kTooMuch, Guessing::kTree,
-                                            Guessing::kDrawn,  Guessing::kFailing};
+                                            Guessing::kDrawn,  Guessing::kFailing, Guessing::kDrawnTree};
 
 // Thread rule as of any drafter.
 class GuessingDrafter : public Drafter {
@@ -77,9 +78,37 @@ class GuessingDrafter : public Drafter {
     return hash64(key, sizeof key);
   }
 
+  // Drawn behind a node, and behind what was drawn.
+  void draw(const DraftRequest& request, std::vector<int32_t>& tokens, int32_t parent, int32_t depth, DraftTree& tree) {
+    if (depth > std::min(request.max_depth, 2)) return;
+    const int32_t first = std::max(oracle_(tokens), 0);
+    DraftDistribution q;
+    for (int32_t i = 0; i < 4; ++i) q.ids.push_back((first + i) % vocab_size_);
+    q.probabilities = {0.4f, 0.3f, 0.2f, 0.1f};
+    const int32_t distribution = tree.add_distribution(q);
+    for (uint32_t lane = 0; lane < 2; ++lane) {
+      if (tree.size() >= request.max_nodes) return;
+      float sum = 0.0f;
+      for (const float p : q.probabilities) sum += p;
+      // Numbers of this place of the tree: of its siblings' texts none depends on another's.
+      const auto place = static_cast<uint32_t>(parent + 1) * 2 + lane;
+      const double uniform = uniform_draw(request.context.sampling->seed, request.context.id.sample,
+                                          request.context.tokens.size(), DrawPurpose::kDraft, place);
+      size_t at = 0;
+      for (float reached = q.probabilities[0]; reached <= static_cast<float>(uniform) * sum && at + 1 < q.ids.size();)
+        reached += q.probabilities[++at];
+      tokens.push_back(q.ids[at]);
+      draw(request, tokens, tree.add(parent, q.ids[at], 0.5f, distribution), depth + 1, tree);
+      tokens.pop_back();
+      q.ids.erase(q.ids.begin() + static_cast<ptrdiff_t>(at));
+      q.probabilities.erase(q.probabilities.begin() + static_cast<ptrdiff_t>(at));
+    }
+  }
+
   void guess(const DraftRequest& request, DraftTree& tree) {
     const DraftContext& context = request.context;
     std::vector<int32_t> tokens(context.tokens.begin(), context.tokens.end());
+    if (guessing_ == Guessing::kDrawnTree) return draw(request, tokens, -1, 1, tree);
     const auto vocab = static_cast<uint64_t>(vocab_size_);
     int32_t length = std::min({request.max_nodes, request.max_depth, 7});
     if (guessing_ == Guessing::kTooMuch) length = 40;
@@ -120,7 +149,8 @@ class GuessingDrafter : public Drafter {
           distribution = tree.add_distribution(std::move(q));
           break;
         }
-        case Guessing::kFailing: return;
+        case Guessing::kFailing:
+        case Guessing::kDrawnTree: return;
       }
       parent = tree.add(parent, token, claimed, distribution);
       survival *= request.worth.confidence(claimed, depth);
@@ -135,7 +165,7 @@ class GuessingDrafter : public Drafter {
   std::map<SequenceId, int64_t> seen_;
 };
 
-// One of each, in the order of kAllGuessing: "g0" to "g7".
+// One of each, in the order of kAllGuessing: "g0" to "g8".
 inline std::vector<std::shared_ptr<GuessingDrafter>> guessing_drafters(int32_t vocab_size,
                                                                        const GuessingDrafter::Oracle& oracle) {
   std::vector<std::shared_ptr<GuessingDrafter>> out;

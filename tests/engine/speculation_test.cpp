@@ -50,7 +50,7 @@ struct Speculating {
   }
 };
 
-// g6 draws its guesses: with it the text of a seed is another of the same distribution.
+// g6 and g8 draw their guesses: with them the text of a seed is another of the same distribution.
 const std::vector<std::string> kDrafters = {
     "ngram", "suffix", "g0", "g1", "g2", "g3", "g4", "g5", "g7", "ngram,g1,g5", "ngram,suffix,g0,g1,g2,g3,g4,g5,g7"};
 
@@ -291,6 +291,61 @@ TEST_CASE("guesses make steps fewer, and are counted by drafter and depth") {
   CHECK(run_one(*scheduler, params).only().usage.speculation.state == speculation::DraftState::kOff);
 }
 
+TEST_CASE("one step verifies siblings, and goes on from any of them") {
+  Speculating world;
+  // The right token stands behind a wrong one, and sometimes behind one that claims more.
+  RequestParams params = request(prompt_of(12, 1), 65);
+  params.drafter = "g5";
+  const auto scheduler = world.scheduler();
+  const Outcome outcome = run_one(*scheduler, params);
+  CHECK(outcome.only().tokens == greedy(repeating_logits, prompt_of(12, 1), 65));
+  const speculation::SpeculationCounts& counts = outcome.only().usage.speculation;
+  CHECK(world.toy.executor->num_runs == 9);  // the prompt's, and 64 tokens by eight
+  CHECK(counts.accepted() == 56);
+  CHECK(counts.drafted() > 2 * 56);  // some siblings are alike
+  const KvCacheStats pool = scheduler->kv_cache()->stats();
+  CHECK(pool.free_blocks == pool.num_blocks);
+}
+
+TEST_CASE("trees in batches of any size, with prompts in pieces and what is cached, are plain decoding") {
+  for (const size_t batch : {1, 2, 5, 12, 32}) {
+    Speculating world;
+    world.toy.options.max_num_seqs = static_cast<int64_t>(batch);
+    world.toy.options.max_num_batched_tokens = batch % 2 == 0 ? 64 : 512;
+    std::vector<RequestParams> requests;
+    for (uint64_t i = 0; i < 2 * batch; ++i) {
+      requests.push_back(request(prompt_of(6 + 7 * (i % 6), i % 5), 24));  // some share a prefix
+      if (i % 3 == 1) requests.back() = sampled(requests.back(), 0.9f, i);
+      if (i % 5 == 2) requests.back().n = 2;
+    }
+    if (batch < 2) {
+      for (RequestParams& params : requests) params.n = 1;
+    }
+    check_equal(world, requests, {"g5", "ngram,suffix,g5"});
+  }
+}
+
+TEST_CASE("trees where they pay, chains where they do not") {
+  Speculating world;
+  world.toy.options.draft_always = false;
+  const auto took = [&](const std::string& drafter) {
+    const auto scheduler = world.scheduler();
+    const int64_t before = world.toy.executor->now_ns;
+    RequestParams params = request(prompt_of(12, 1), 400);
+    params.drafter = drafter;
+    CHECK(run_one(*scheduler, params).only().tokens == greedy(repeating_logits, prompt_of(12, 1), 400));
+    return static_cast<double>(world.toy.executor->now_ns - before);
+  };
+  // Rows cost little: siblings are verified beside what claims more.
+  world.toy.executor->cost = [](const Batch& batch) { return 990'000 + 10'000 * batch.num_tokens(); };
+  const double plain = took("off");
+  CHECK(took("g5") < 0.4 * plain);
+  // Each costs a step of its own: nothing pays.
+  world.toy.executor->cost = [](const Batch& batch) { return 1'000'000 * batch.num_tokens(); };
+  const double dear = took("off");
+  CHECK(took("g5") < dear / 0.97);
+}
+
 TEST_CASE("guesses that do not pay are not verified, and those that do are") {
   Speculating world;
   world.toy.options.draft_always = false;
@@ -358,7 +413,7 @@ TEST_CASE("drafters that no scheduler has are refused by name") {
 }
 
 TEST_CASE("a request that is cancelled among guesses gives its blocks back") {
-  for (const char* drafter : {"g0", "g2", "g5"}) {
+  for (const char* drafter : {"g0", "g2", "g5", "g8"}) {
     Speculating world;
     const auto scheduler = world.scheduler();
     RequestParams params = request(prompt_of(20, 1), 200);
@@ -382,13 +437,15 @@ TEST_CASE("texts of drawn guesses are distributed as plain ones") {
       row[static_cast<size_t>(id)] = static_cast<float>((context.back() * 7 + id * 3) % 5) * 0.7f;
     }
   };
+  const std::string drafter = GENERATE(as<std::string>(), "g6", "g8");
   Speculating world(logits);
   world.drafters[6] = std::make_shared<GuessingDrafter>("g6", Guessing::kDrawn, 5, [](auto) { return 1; });
+  world.drafters[8] = std::make_shared<GuessingDrafter>("g8", Guessing::kDrawnTree, 5, [](auto) { return 1; });
   const auto scheduler = world.scheduler();
   std::vector<double> counts(64);
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     RequestParams params = sampled(request({3}, 4), 0.9f, seed);
-    params.drafter = "g6";
+    params.drafter = drafter;
     const auto id = scheduler->submit(params);
     REQUIRE(id.ok());
     while (*scheduler->step()) {
@@ -418,6 +475,6 @@ TEST_CASE("texts of drawn guesses are distributed as plain ones") {
       }
     }
   }
-  INFO(chi);
+  INFO(drafter << ": " << chi);
   CHECK(chi < 103.4);  // 63 degrees of freedom, 1 in 1000
 }
