@@ -90,6 +90,12 @@ bool DraftTree::has_drawn() const {
   return std::any_of(nodes_.begin(), nodes_.end(), [](const DraftNode& node) { return node.distribution >= 0; });
 }
 
+int32_t DraftTree::depth() const {
+  int32_t deepest = 0;
+  for (const DraftNode& node : nodes_) deepest = std::max(deepest, node.depth);
+  return deepest;
+}
+
 bool DraftTree::is_chain() const {
   for (int32_t i = 0; i < size(); ++i) {
     if (nodes_[static_cast<size_t>(i)].parent != i - 1) return false;

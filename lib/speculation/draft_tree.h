@@ -50,6 +50,8 @@ class DraftTree {
   // among them must keep theirs where they were drawn. Gives the new index of every node.
   std::vector<int32_t> put_first(std::span<const int32_t> first);
 
+  // Of the deepest node; 0 where there is none.
+  int32_t depth() const;
   // Whether no node has a sibling.
   bool is_chain() const;
   // Probability that a node is accepted, by the confidences from the root on.

@@ -34,8 +34,9 @@ struct DraftContext {
 
 struct DraftRequest {
   DraftContext context;
-  int32_t max_nodes = 0;  // at least 1; more are left out
-  int32_t max_depth = 0;  // at least 1; deeper nodes are left out
+  int32_t max_nodes = 0;     // at least 1; more are left out
+  int32_t max_depth = 0;     // at least 1; deeper nodes are left out
+  int32_t max_branches = 1;  // guesses at one token that may be verified; 1: a chain is wanted
   // What cheaper drafters guess, a chain: a drafter whose passes cost about the same for several rows can check it in one.
   std::span<const int32_t> hint = {};
   DraftWorth worth = {};  // when to stop guessing, where a guess takes time

@@ -5,15 +5,9 @@
 #include <string>
 #include <utility>
 
-namespace headrace::speculation {
+#include "speculation/head_drafter_line.h"
 
-struct HeadDrafter::Line {
-  GuessChain chain;
-  Sequence& sequence;
-  int64_t begin = 0;                // its first row of the pass
-  const float* features = nullptr;  // of the rows of the pass
-  int64_t end() const { return static_cast<int64_t>(sequence.tokens.size()); }
-};
+namespace headrace::speculation {
 
 HeadDrafter::HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, std::shared_ptr<Backend> backend,
                          const HeadDrafterOptions& options, std::shared_ptr<KvCache> cache, MemoryShare memory)
@@ -81,9 +75,9 @@ Status HeadDrafter::follow(Sequence& sequence, const ObservedRows& rows) {
 }
 
 // Room for rows up to `end`, be it that of sequences that take no part in this round.
-bool HeadDrafter::reserve(Sequence& sequence, int64_t end) {
+bool HeadDrafter::reserve(KvSequence& kv, int64_t end) {
   for (;;) {
-    const Status status = cache_->reserve(sequence.kv, end);
+    const Status status = cache_->reserve(kv, end);
     if (status.ok()) return true;
     if (status.code() != StatusCode::kResourceExhausted) return false;
     auto victim = sequences_.end();
@@ -96,16 +90,17 @@ bool HeadDrafter::reserve(Sequence& sequence, int64_t end) {
   }
 }
 
-// Rows [begin, end) of a sequence with room for them; the last one's logits.
-void HeadDrafter::add_rows(Sequence& sequence, int64_t begin, int64_t end, bool logits) {
+// Rows from `begin` on, of a sequence with room for them; the last one's logits.
+void HeadDrafter::add_rows(const KvSequence& kv, int64_t begin, std::span<const int32_t> tokens, bool logits) {
   if (batch_.query_start.empty()) batch_.query_start.push_back(0);
-  for (int64_t row = begin; row < end; ++row) {
-    batch_.token_ids.push_back(sequence.tokens[static_cast<size_t>(row)]);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int64_t row = begin + static_cast<int64_t>(i);
+    batch_.token_ids.push_back(tokens[i]);
     batch_.positions.push_back(static_cast<int32_t>(row));
-    batch_.slots.push_back(cache_->slot(sequence.kv, row));
+    batch_.slots.push_back(cache_->slot(kv, row));
   }
   batch_.query_start.push_back(static_cast<int32_t>(batch_.num_tokens()));
-  batch_.block_tables.push_back(sequence.kv.block_ids().data());
+  batch_.block_tables.push_back(kv.block_ids().data());
   if (logits) batch_.logits_rows.push_back(static_cast<int32_t>(batch_.num_tokens()) - 1);
 }
 
@@ -114,9 +109,11 @@ Status HeadDrafter::absorb(Sequence& sequence) {
   const int64_t width = head_->hidden_size();
   while (static_cast<int64_t>(sequence.pending.size()) / width > options_.max_rows) {
     const int64_t begin = sequence.kv.num_tokens(), end = begin + options_.max_rows;
-    if (!reserve(sequence, end)) return resource_exhausted("drafter", "no room for {} rows", end);
+    if (!reserve(sequence.kv, end)) return resource_exhausted("drafter", "no room for {} rows", end);
     batch_.clear();
-    add_rows(sequence, begin, end, false);
+    add_rows(sequence.kv, begin,
+             std::span(sequence.tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(options_.max_rows)),
+             false);
     {
       const std::lock_guard lock(turn_);
       HEADRACE_RETURN_IF_ERROR(head_->run(batch_, sequence.pending.data(), *cache_, nullptr, nullptr));
@@ -146,29 +143,35 @@ Status HeadDrafter::observe(std::span<const ObservedRows> rows) {
 }
 
 // One pass of the lines' rows: logits and features of what follows the last of each.
-Status HeadDrafter::run(const std::vector<Line*>& lines) {
+Status HeadDrafter::run_lines(const std::vector<Line*>& lines) {
   const auto width = static_cast<size_t>(head_->hidden_size());
   batch_.clear();
   features_.clear();
   for (Line* line : lines) {
-    add_rows(line->sequence, line->begin, line->end(), true);
+    add_rows(line->sequence.kv, line->begin, std::span(line->sequence.tokens).subspan(static_cast<size_t>(line->begin)),
+             true);
     const auto count = static_cast<size_t>(line->end() - line->begin);
     features_.insert(features_.end(), line->features, line->features + count * width);
   }
+  return run();
+}
+
+// The pass of the batch and its rows' features.
+Status HeadDrafter::run() {
+  const size_t count = batch_.logits_rows.size();
   const auto vocab_size = static_cast<size_t>(head_->vocab_size());
-  logits_.resize(lines.size() * vocab_size);
-  next_.resize(lines.size() * static_cast<size_t>(head_->hidden_size()));
-  stats_.resize(lines.size());
+  logits_.resize(count * vocab_size);
+  next_.resize(count * static_cast<size_t>(head_->hidden_size()));
+  stats_.resize(count);
   const std::lock_guard lock(turn_);
   HEADRACE_RETURN_IF_ERROR(head_->run(batch_, features_.data(), *cache_, logits_.data(), next_.data()));
-  backend_->logit_stats(
-      {logits_.data(), static_cast<int64_t>(lines.size()), static_cast<int64_t>(vocab_size), stats_.data()});
+  backend_->logit_stats({logits_.data(), static_cast<int64_t>(count), static_cast<int64_t>(vocab_size), stats_.data()});
   return {};
 }
 
 Status HeadDrafter::draft(std::span<const DraftRequest> requests, std::span<DraftTree> trees) {
   ++round_;
-  const int64_t width = head_->hidden_size(), longest = head_->longest_sequence();
+  const int64_t width = head_->hidden_size();
   std::vector<Line> lines;
   lines.reserve(requests.size());
   std::vector<Line*> active;
@@ -182,17 +185,31 @@ Status HeadDrafter::draft(std::span<const DraftRequest> requests, std::span<Draf
     if (sequence.pending.empty() || sequence.first + sequence.num_rows(width) != size - 1) continue;
     sequence.round = round_;
     sequence.tokens.assign(requests[i].context.tokens.begin() + sequence.first + 1, requests[i].context.tokens.end());
-    if (!reserve(sequence, static_cast<int64_t>(sequence.tokens.size()))) continue;
+    if (!reserve(sequence.kv, static_cast<int64_t>(sequence.tokens.size()))) continue;
     lines.push_back({GuessChain(requests[i], trees[i], head_->vocab_size(), options_.least_survival), sequence,
-                     sequence.kv.num_tokens(), sequence.pending.data()});
+                     sequence.kv.num_tokens(), sequence.pending.data(), trees[i]});
     active.push_back(&lines.back());
   }
-  if (active.empty()) return {};
-  HEADRACE_RETURN_IF_ERROR(run(active));
-  for (Line* line : active) {
-    HEADRACE_RETURN_IF_ERROR(cache_->commit(line->sequence.kv, line->sequence.tokens, line->end()));
-    line->sequence.pending.clear();
+  // Requests that want trees and those that want chains go on apart.
+  for (const bool branches : {false, true}) {
+    std::vector<Line*> alike;
+    for (Line* line : active) {
+      if ((line->chain.request().max_branches > 1) == branches) alike.push_back(line);
+    }
+    if (alike.empty()) continue;
+    HEADRACE_RETURN_IF_ERROR(run_lines(alike));
+    for (Line* line : alike) {
+      HEADRACE_RETURN_IF_ERROR(cache_->commit(line->sequence.kv, line->sequence.tokens, line->end()));
+      line->sequence.pending.clear();
+    }
+    HEADRACE_RETURN_IF_ERROR(branches ? grow_trees(alike) : grow_chains(std::move(alike)));
   }
+  return {};
+}
+
+// Behind the lines' first pass: pass after pass, a guess in each.
+Status HeadDrafter::grow_chains(std::vector<Line*> active) {
+  const int64_t width = head_->hidden_size(), longest = head_->longest_sequence();
   const auto vocab_size = static_cast<size_t>(head_->vocab_size());
   std::vector<float> following;  // features of the active lines' next rows
   for (;;) {
@@ -206,7 +223,7 @@ Status HeadDrafter::draft(std::span<const DraftRequest> requests, std::span<Draf
       line.sequence.tokens.push_back(*token);
       line.begin = at;
       // Rows of guesses are not committed: the next ones take their places.
-      if (!reserve(line.sequence, at + 1)) continue;
+      if (!reserve(line.sequence.kv, at + 1)) continue;
       following.insert(following.end(), next_.begin() + static_cast<ptrdiff_t>(row) * width,
                        next_.begin() + static_cast<ptrdiff_t>(row + 1) * width);
       next.push_back(&line);
@@ -215,7 +232,7 @@ Status HeadDrafter::draft(std::span<const DraftRequest> requests, std::span<Draf
     for (size_t row = 0; row < next.size(); ++row)
       next[row]->features = following.data() + static_cast<ptrdiff_t>(row) * width;
     active = std::move(next);
-    HEADRACE_RETURN_IF_ERROR(run(active));
+    HEADRACE_RETURN_IF_ERROR(run_lines(active));
   }
 }
 

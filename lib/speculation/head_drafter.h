@@ -32,6 +32,9 @@ struct HeadDrafterOptions {
 
 // Rows of a prefix that the model found in its cache have no hidden states: where the drafter's own index does not have them
 // either, it begins behind them, and guesses with what it sees.
+//
+// Where branches are wanted the head goes on behind the likeliest guesses of each depth, whichever they follow, and the likeliest of
+// all are given (EAGLE-2, Li et al. 2024).
 class HeadDrafter : public Drafter {
  public:
   // backend: the model's, on which the head is. kResourceExhausted where options.memory has too little left.
@@ -59,15 +62,23 @@ class HeadDrafter : public Drafter {
     }
   };
   struct Line;
+  struct Tip;
 
   HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, std::shared_ptr<Backend> backend,
               const HeadDrafterOptions& options, std::shared_ptr<KvCache> cache, MemoryShare memory);
   bool is_readable(std::span<const int32_t> tokens) const;
   Status follow(Sequence& sequence, const ObservedRows& rows);
-  void add_rows(Sequence& sequence, int64_t begin, int64_t end, bool logits);
-  bool reserve(Sequence& sequence, int64_t end);
+  void add_rows(const KvSequence& kv, int64_t begin, std::span<const int32_t> tokens, bool logits);
+  bool reserve(KvSequence& kv, int64_t end);
   Status absorb(Sequence& sequence);
-  Status run(const std::vector<Line*>& lines);
+  Status run_lines(const std::vector<Line*>& lines);
+  Status run();
+  Status grow_chains(std::vector<Line*> lines);
+  // head_drafter_trees.cpp
+  Status grow_trees(const std::vector<Line*>& lines);
+  void add_tips(Line& line, int32_t node, size_t row, const std::vector<float>& before, std::vector<Tip>& tips);
+  std::vector<Tip> keep_best(std::vector<Tip> tips) const;
+  Status run_tips(std::vector<Tip>& tips);
 
   const std::string name_;
   const std::unique_ptr<DraftHead> head_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "speculation/guess_chain.h"
+#include "speculation/position_tree.h"
 
 namespace headrace::speculation {
 
@@ -87,6 +88,9 @@ Status MedusaDrafter::draft(std::span<const DraftRequest> requests, std::span<Dr
   const auto most = static_cast<size_t>(std::max<int64_t>(options_.max_rows, 1));
   for (size_t at = 0; at < all.size(); at += most) {
     HEADRACE_RETURN_IF_ERROR(guess(std::span(all).subspan(at, std::min(most, all.size() - at))));
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].max_branches > 1) trees[i] = combine_positions(trees[i], requests[i].max_nodes);
   }
   return {};
 }

@@ -1,4 +1,5 @@
-// Medusa heads guess (model/medusa_heads.h): chains, each token by a head of its own from the last row that the model computed.
+// Medusa heads guess (model/medusa_heads.h): each token by a head of its own from the last row that the model computed, so that any
+// head's tokens may follow any of the head before.
 #pragma once
 
 #include <map>

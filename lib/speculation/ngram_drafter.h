@@ -9,7 +9,8 @@
 
 namespace headrace::speculation {
 
-// Looks for the last 4, else 3, else 2 tokens, and gives a chain. A few words of memory per token of a sequence.
+// Looks for the last 4, else 3, else 2 tokens, and gives a chain; what shorter ones found elsewhere are short branches beside
+// it. A few words of memory per token of a sequence.
 class NgramDrafter : public Drafter {
  public:
   static constexpr int64_t kLongest = 4, kShortest = 2;
@@ -24,7 +25,8 @@ class NgramDrafter : public Drafter {
     std::unordered_map<uint64_t, int64_t> after;  // of the hash of an n-gram: the position behind its last occurrence
   };
   static void extend(Index& index, std::span<const int32_t> tokens);
-  static void continue_from(int64_t at, float confidence, const DraftRequest& request, DraftTree& tree);
+  static void continue_from(int64_t at, int32_t length, float confidence, std::span<const int32_t> tokens,
+                            DraftTree& tree);
 
   std::map<SequenceId, Index> sequences_;
 };

@@ -17,6 +17,7 @@ constexpr double kKeep = 0.9;    // of averages, each step
 // wins has no more to lose than kMost.
 constexpr double kCredit = 2.0, kSecondCredit = 1.0, kMost = 4.0;
 constexpr int32_t kFirstGuesses = 4;
+constexpr int32_t kMostBranches = 4;  // guesses at one token
 constexpr int32_t kShortestRest = 16, kLongestRest = 512;
 
 // Of the best chain, chosen tokens that rather come than not: checking one is cheap beside a drafter's pass, not free.
@@ -141,7 +142,8 @@ void Speculator::ask(size_t drafter, std::span<DraftTurn> turns, const StepCost&
     }
     // What its guesses take is not known before the first of them.
     const int32_t most = is_free || time.sum_nodes > 0.0 ? turn.max_nodes : std::min(turn.max_nodes, kFirstGuesses);
-    DraftRequest request{turn.context, most, std::min(most, turn.max_depth)};
+    DraftRequest request{turn.context, most, std::min(most, turn.max_depth), 1};
+    if (turn.branches || always_) request.max_branches = kMostBranches;
     if (!is_free && token_ns > 0.0) {
       request.worth =
           DraftWorth(acceptance_[drafter], standing.acceptance, token_ns, row_ns + time.node_ns(), turn.max_depth);
@@ -163,7 +165,7 @@ void Speculator::ask(size_t drafter, std::span<DraftTurn> turns, const StepCost&
   const double each = took / static_cast<double>(trees.size());
   time.sequence_ns = kKeep * time.sequence_ns + (1.0 - kKeep) * each;
   double nodes = 0.0;
-  for (const DraftTree& tree : trees) nodes += tree.size();
+  for (const DraftTree& tree : trees) nodes += tree.depth();
   time.sum_ns = kKeep * time.sum_ns + took;
   time.sum_nodes = kKeep * time.sum_nodes + nodes;
   const double tree_nodes = nodes / static_cast<double>(trees.size());

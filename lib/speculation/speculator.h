@@ -96,8 +96,8 @@ class Speculator {
  private:
   struct DraftTime {
     double sequence_ns = 0.0;              // of all guesses at one sequence
-    double sum_ns = 0.0, sum_nodes = 0.0;  // fading
-    double tree_nodes = 0.0;               // that it gave for one sequence at most, fading
+    double sum_ns = 0.0, sum_nodes = 0.0;  // fading; nodes one behind the other
+    double tree_nodes = 0.0;               // likewise, that it gave for one sequence at most
     double node_ns() const { return sum_nodes > 0.0 ? sum_ns / sum_nodes : 0.0; }
   };
 

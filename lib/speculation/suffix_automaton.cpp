@@ -100,18 +100,27 @@ SuffixAutomaton::Match SuffixAutomaton::follow(Match match, int32_t token) const
 }
 
 SuffixAutomaton::Next SuffixAutomaton::most_frequent(int32_t state) const {
-  Next best;
-  int32_t seen = 0, looked = 0;
+  const std::vector<Next> found = frequent(state, 1);
+  return found.empty() ? Next() : found.front();
+}
+
+std::vector<SuffixAutomaton::Next> SuffixAutomaton::frequent(int32_t state, size_t most) const {
+  std::vector<Next> best;
+  int32_t total = 0, looked = 0;
+  const auto before = [this](const Next& a, const Next& b) {
+    if (a.count != b.count) return a.count > b.count;
+    return states_[static_cast<size_t>(a.state)].last_seen > states_[static_cast<size_t>(b.state)].last_seen;
+  };
   for (int32_t e = states_[static_cast<size_t>(state)].first_edge; e >= 0; e = edges_[static_cast<size_t>(e)].next) {
     if (++looked > kMaxFanOut) return {};
     const Edge& edge = edges_[static_cast<size_t>(e)];
-    const State& target = states_[static_cast<size_t>(edge.target)];
-    const int32_t count = std::max(target.count, 1);
-    best.total += count;
-    if (count < best.count || (count == best.count && target.last_seen <= seen)) continue;
-    best = {edge.token, edge.target, count, best.total};
-    seen = target.last_seen;
+    const int32_t count = std::max(states_[static_cast<size_t>(edge.target)].count, 1);
+    total += count;
+    const Next next{edge.token, edge.target, count, 0};
+    best.insert(std::upper_bound(best.begin(), best.end(), next, before), next);
+    if (best.size() > most) best.pop_back();
   }
+  for (Next& next : best) next.total = total;
   return best;
 }
 

@@ -37,6 +37,8 @@ class SuffixAutomaton {
     int32_t total = 0;  // of all tokens that came
   };
   Next most_frequent(int32_t state) const;
+  // Up to `most` of those that came most often, likewise, the most frequent first.
+  std::vector<Next> frequent(int32_t state, size_t most) const;
 
  private:
   struct State {

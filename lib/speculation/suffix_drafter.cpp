@@ -1,6 +1,7 @@
 #include "speculation/suffix_drafter.h"
 
 #include <algorithm>
+#include <queue>
 
 namespace headrace::speculation {
 namespace {
@@ -9,23 +10,56 @@ constexpr size_t kLongestContext = 32;   // tokens that are looked for in what o
 constexpr size_t kPromptContext = 8;     // tokens of the prompt that are kept in front of an output
 constexpr double kLeastSurvival = 0.02;  // of a guess that is still made
 
-// The run's most frequent continuation, as a chain.
-void continue_run(const SuffixAutomaton& automaton, SuffixAutomaton::Match run, int32_t length, DraftTree& tree) {
+// What comes behind a node, and how likely the node is.
+struct Open {
   double survival = 1.0;
-  for (int32_t i = 0; i < length; ++i) {
-    SuffixAutomaton::Next next = automaton.most_frequent(run.state);
+  int32_t parent = -1, token = 0, depth = 1;
+  float claimed = 0.0f;
+  SuffixAutomaton::Match run;  // with the token
+  int32_t number = 0;          // of equals the first comes first
+  bool operator<(const Open& other) const {
+    return survival != other.survival ? survival < other.survival : number > other.number;
+  }
+};
+
+// The run's most frequent continuations, the likeliest guess of all that follow those taken each time.
+void continue_run(const SuffixAutomaton& automaton, SuffixAutomaton::Match from, const DraftRequest& request,
+                  DraftTree& tree) {
+  const int32_t depth_limit = std::min(request.max_nodes, request.max_depth);
+  std::priority_queue<Open> open;
+  int32_t number = 0;
+  const auto open_behind = [&](int32_t parent, int32_t depth, double survival, SuffixAutomaton::Match run) {
+    const auto most = static_cast<size_t>(std::max(request.max_branches, 1));
+    auto nexts = automaton.frequent(run.state, most);
     // At the text's very end nothing follows the run, but maybe a shorter one: a period goes on.
-    while (next.count == 0 && run.length > 0) {
+    while (nexts.empty() && run.length > 0) {
       run = automaton.shorter(run);
-      next = automaton.most_frequent(run.state);
+      nexts = automaton.frequent(run.state, most);
     }
-    if (run.length == 0 || next.token < 0) return;
-    // The longer the run and the more often it came, the more its counts say.
-    const double seen = next.count / (next.total + 0.3), specific = run.length / (run.length + 1.0);
-    survival *= seen * specific;
-    if (survival < kLeastSurvival) return;
-    tree.add(i - 1, next.token, static_cast<float>(seen * specific));
-    run = {next.state, run.length + 1};
+    if (run.length == 0 || depth > depth_limit) return;
+    for (const SuffixAutomaton::Next& next : nexts) {
+      // The longer the run and the more often it came, the more its counts say.
+      const double seen = next.count / (next.total + 0.3), specific = run.length / (run.length + 1.0);
+      const double so_far = survival * seen * specific;
+      // One token that no sequence has parts two texts.
+      if (next.token < 0 || so_far < kLeastSurvival) {
+        if (&next == &nexts.front()) return;
+        continue;
+      }
+      open.push({so_far,
+                 parent,
+                 next.token,
+                 depth,
+                 static_cast<float>(seen * specific),
+                 {next.state, run.length + 1},
+                 number++});
+    }
+  };
+  open_behind(-1, 1, 1.0, from);
+  while (!open.empty() && tree.size() < request.max_nodes) {
+    const Open best = open.top();
+    open.pop();
+    open_behind(tree.add(best.parent, best.token, best.claimed), best.depth + 1, best.survival, best.run);
   }
 }
 
@@ -47,9 +81,8 @@ Status SuffixDrafter::draft(std::span<const DraftRequest> requests, std::span<Dr
   DraftTree other;
   for (size_t r = 0; r < requests.size(); ++r) {
     const DraftContext& context = requests[r].context;
-    const int32_t length = std::min(requests[r].max_nodes, requests[r].max_depth);
     const SuffixAutomaton& automaton = own(context).automaton;
-    continue_run(automaton, automaton.repeated(), length, trees[r]);
+    continue_run(automaton, automaton.repeated(), requests[r], trees[r]);
     const auto found = learned_.find(context.scope);
     if (found == learned_.end()) continue;
     found->second.last_used = ++clock_;
@@ -60,7 +93,7 @@ Status SuffixDrafter::draft(std::span<const DraftRequest> requests, std::span<Dr
         run = part->follow(run, token);
       }
       other.clear();
-      continue_run(*part, run, length, other);
+      continue_run(*part, run, requests[r], other);
       if (expected(other) > expected(trees[r])) std::swap(other, trees[r]);
     }
   }

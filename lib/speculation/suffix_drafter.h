@@ -14,8 +14,8 @@
 
 namespace headrace::speculation {
 
-// Gives a chain: the most frequent continuation of the longest run that came before, as long as it is likely enough. About a
-// hundred bytes of memory per token kept.
+// Gives the most frequent continuations of the longest run that came before, the likeliest guesses first, as long as they are
+// likely enough. About a hundred bytes of memory per token kept.
 class SuffixDrafter : public Drafter {
  public:
   // Of ended sequences each scope keeps the last max_tokens tokens or half of that, and the last max_scopes scopes are kept.

@@ -7,8 +7,10 @@
 #include <catch2/catch.hpp>
 
 #include "speculation/ngram_drafter.h"
+#include "speculation/position_tree.h"
 #include "speculation/suffix_automaton.h"
 #include "speculation/suffix_drafter.h"
+#include "speculation/verify_paths.h"
 
 namespace headrace::speculation {
 namespace {
@@ -37,6 +39,34 @@ TEST_CASE("n-grams: the last occurrence of the longest run goes on") {
   CHECK(guesses_of(drafter, {1, 2, 3, 4}, 2, {2, 0}).empty());
   CHECK(guesses_of(drafter, Tokens(48, 7), 6, {3, 0}) == Tokens(6, 7));
   CHECK(guesses_of(drafter, {1}, 6, {4, 0}).empty());
+}
+
+TEST_CASE("several continuations are branches where they are wanted") {
+  const auto tree_of = [](Drafter& drafter, const Tokens& tokens, int32_t branches) {
+    DraftRequest request;
+    request.context = {{1, 0}, "a", tokens, 1, nullptr};
+    request.max_nodes = request.max_depth = 16;
+    request.max_branches = branches;
+    DraftTree tree;
+    REQUIRE(drafter.draft({&request, 1}, {&tree, 1}).ok());
+    Tokens roots;
+    for (const DraftNode& node : tree.nodes()) {
+      if (node.parent < 0) roots.push_back(node.token);
+      CHECK(node.depth <= 16);
+    }
+    CHECK(tree.size() <= 16);
+    return roots;
+  };
+  SuffixDrafter suffix;
+  const Tokens said = {1, 2, 3, 1, 2, 3, 1, 2, 4, 8, 1, 2, 5, 1, 2};
+  CHECK(tree_of(suffix, said, 3) == Tokens{3, 5, 4});  // twice, then the latest
+  CHECK(tree_of(suffix, said, 2) == Tokens{3, 5});
+  NgramDrafter ngram;
+  // Behind 9 1 2 came 7 the last time, behind 1 2 alone 4.
+  const Tokens after = {9, 1, 2, 7, 6, 6, 6, 1, 2, 4, 6, 9, 1, 2};
+  CHECK(tree_of(ngram, after, 3) == Tokens{7, 4});
+  NgramDrafter again;
+  CHECK(tree_of(again, after, 1) == Tokens{7});
 }
 
 TEST_CASE("the automaton knows every run of its text, and how often what followed it") {
@@ -130,6 +160,59 @@ TEST_CASE("trees of several drafters become one, bounded, and its best chain is 
   small.clear();
   small.merge(b, 0, 16, 1);
   CHECK(small.size() == 2);  // of depth 1
+}
+
+TEST_CASE("paths verify a tree: a node goes on from its parent's, a sibling begins another") {
+  DraftTree tree;
+  tree.add(-1, 1, 0.9f);  // 0
+  tree.add(-1, 2, 0.5f);  // 1
+  tree.add(0, 3, 0.9f);   // 2
+  tree.add(2, 4, 0.9f);   // 3
+  tree.add(0, 5, 0.1f);   // 4
+  tree.add(1, 6, 0.8f);   // 5
+  tree.add(4, 7, 0.8f);   // 6
+  const auto paths = verify_paths(tree, tree.size());
+  REQUIRE(paths.size() == 3);
+  CHECK(paths[0].nodes == Tokens{0, 2, 3});
+  CHECK(paths[1].nodes == Tokens{1, 5});
+  CHECK(paths[2].nodes == Tokens{0, 4, 6});
+  CHECK(paths[0].num_shared == 0);
+  CHECK(paths[1].num_shared == 0);
+  CHECK(paths[2].num_shared == 1);
+  CHECK(verify_paths(tree, 1).size() == 1);
+  CHECK(verify_paths(tree, 0).empty());
+  // The rows of each node, added up, are those of the paths, whose first has the root's anyway.
+  int64_t rows = -1, sum = 0;
+  for (const VerifyPath& path : paths) rows += 1 + static_cast<int64_t>(path.nodes.size());
+  const std::vector<bool> begins = {false, true, false, false, true, false, false};
+  for (size_t i = 0; i < begins.size(); ++i) sum += rows_of_guess(tree.nodes()[i], begins[i]);
+  CHECK(sum == rows);
+}
+
+TEST_CASE("nodes put first keep their parents, and the others their order") {
+  DraftTree tree;
+  tree.add(-1, 1, 0.9f);
+  tree.add(-1, 2, 0.5f);
+  tree.add(0, 3, 0.9f);
+  tree.add(1, 4, 0.9f);
+  const Tokens order = {1, 3};
+  CHECK(tree.put_first(order) == Tokens{2, 0, 3, 1});
+  std::vector<std::pair<int32_t, int32_t>> seen;
+  for (const DraftNode& node : tree.nodes()) seen.emplace_back(node.token, node.parent);
+  CHECK(seen == std::vector<std::pair<int32_t, int32_t>>{{2, -1}, {4, 0}, {1, -1}, {3, 2}});
+}
+
+TEST_CASE("positions that are guessed apart combine, the likeliest paths first") {
+  DraftTree beside;
+  beside.add(-1, 1, 0.6f);
+  beside.add(-1, 2, 0.3f);
+  beside.add(0, 3, 0.8f);
+  beside.add(0, 4, 0.1f);
+  const DraftTree tree = combine_positions(beside, 5);
+  std::vector<std::pair<int32_t, int32_t>> seen;
+  for (const DraftNode& node : tree.nodes()) seen.emplace_back(node.token, node.parent);
+  // 0.6, 0.48, 0.3, 0.24, 0.06
+  CHECK(seen == std::vector<std::pair<int32_t, int32_t>>{{1, -1}, {3, 0}, {2, -1}, {3, 2}, {4, 0}});
 }
 
 TEST_CASE("a chain goes on while the next guess is worth its time") {

@@ -75,7 +75,15 @@ TEST_CASE("a model as drafter changes no token, greedy or drawn") {
       CHECK(run(*agreeing, requests(temperature, n)) == expected);
       const auto [drafted, accepted] = counts_of(*agreeing, same);
       CHECK(drafted > 20);
-      CHECK(accepted == drafted);
+      if (temperature > 0.0f) {
+        CHECK(accepted == drafted);
+      } else {
+        // What else may come is verified beside them.
+        const auto told = agreeing->report().speculation;
+        uint64_t first = 0;
+        for (const auto& drafter : told.drafters) first += drafter.accepted_at[0];
+        CHECK(first == told.steps);
+      }
       for (const std::string& names : {other, "suffix," + other}) {
         const auto differing = scheduler_of(model, options_with(names));
         CHECK(run(*differing, requests(temperature, n)) == expected);

@@ -376,6 +376,66 @@ TEST_CASE("a head drafts what its reference does, in whatever pieces it saw the 
   }
 }
 
+TEST_CASE("a head's branches are what it guesses behind other tokens, and the chain is among them") {
+  for (const char* name : {"eagle", "eagle3", "deepseek_v3", "medusa"}) {
+    INFO(name);
+    WithHead head(name);
+    const std::vector<int32_t> tokens = prompt_of(30, 2);
+    head.observe(1, tokens, 0);
+    const auto chain = head.guesses(1, tokens, 3);
+    SamplingParams greedy;
+    greedy.temperature = 0.0f;
+    DraftRequest request = request_for(1, tokens, tokens.size(), 3, &greedy);
+    request.max_nodes = 64;
+    request.max_branches = 3;
+    head.observe(1, tokens, 12);
+    const DraftTree whole = draft(*head.drafter, {request})[0];
+    CHECK_FALSE(whole.is_chain());
+    CHECK(whole.depth() == static_cast<int32_t>(chain.size()));
+    // Behind each node the first child is the likeliest: from the root on they are the chain.
+    std::vector<int32_t> first;
+    for (int32_t at = -1;;) {
+      const auto child = std::ranges::find(whole.nodes(), at, &DraftNode::parent);
+      if (child == whole.nodes().end()) break;
+      first.push_back(child->token);
+      at = static_cast<int32_t>(child - whole.nodes().begin());
+    }
+    CHECK(first == chain);
+    // Fewer nodes: the likeliest of the same, each behind its parent.
+    request.max_nodes = 5;
+    head.observe(1, tokens, 12);
+    const DraftTree few = draft(*head.drafter, {request})[0];
+    CHECK(few.size() == 5);
+    double least = 1.0;
+    for (int32_t i = 0; i < few.size(); ++i) least = std::min(least, few.survival(i));
+    int32_t likelier = 0;
+    for (int32_t i = 0; i < whole.size(); ++i) likelier += whole.survival(i) > least ? 1 : 0;
+    CHECK(likelier <= 4);
+    // The same again: nothing of the branches was kept.
+    head.observe(1, tokens, 12);
+    CHECK(head.guesses(1, tokens, 3) == chain);
+  }
+}
+
+TEST_CASE("a model names what else may come beside its chain") {
+  Written written;
+  const auto drafter = written.drafter();
+  const std::vector<int32_t> tokens = prompt_of(40, 1);
+  DraftRequest request = request_for(1, tokens, tokens.size(), 4);
+  request.max_nodes = 32;
+  request.max_branches = 3;
+  DraftTree tree = draft(*drafter, {request})[0];
+  std::vector<int32_t> first;
+  int32_t at = -1;
+  for (auto child = tree.nodes().begin(); child != tree.nodes().end();
+       child = std::ranges::find(tree.nodes(), at, &DraftNode::parent)) {
+    first.push_back(child->token);
+    at = static_cast<int32_t>(child - tree.nodes().begin());
+  }
+  CHECK(first == written.greedy(tokens, 4));
+  for (const DraftNode& node : tree.nodes()) CHECK(node.claimed >= 0.02f);
+}
+
 TEST_CASE("a head takes what it holds from the budget, or is refused with the counts") {
   HeadDrafterOptions options;
   options.memory = std::make_shared<MemoryBudget>(uint64_t{1} << 30);
