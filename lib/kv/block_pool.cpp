@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <utility>
 
 #include "base/checked.h"
 
@@ -12,11 +13,18 @@ namespace headrace::kv {
 
 BlockPool::~BlockPool() {
   for (const Region& region : regions_) {
-    if (region.data != nullptr) munmap(region.data, region.size);
+    if (region.data == nullptr) continue;
+    if (memory_ != nullptr) {
+      memory_->free(region.data);
+    } else {
+      munmap(region.data, region.size);
+    }
   }
 }
 
-Status BlockPool::allocate(const std::vector<KvLayout>& layers, int32_t num_blocks) {
+Status BlockPool::allocate(const std::vector<KvLayout>& layers, int32_t num_blocks,
+                           std::shared_ptr<DeviceMemory> memory) {
+  memory_ = std::move(memory);
   uint64_t total = 0;
   for (const KvLayout& layout : layers) {
     const auto size = checked_mul<uint64_t>(layout.block_bytes(), static_cast<uint64_t>(num_blocks));
@@ -37,10 +45,11 @@ Status BlockPool::allocate(const std::vector<KvLayout>& layers, int32_t num_bloc
       regions_.push_back({});
       continue;
     }
-    void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
-      return out_of_memory("kv cache", "the system gives no {} bytes for layer {} ({} bytes in all)", size,
-                           regions_.size(), total);
+    void* data = memory_ != nullptr ? memory_->allocate(size)
+                                    : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == (memory_ != nullptr ? nullptr : MAP_FAILED)) {
+      return out_of_memory("kv cache", "the {} gives no {} bytes for layer {} ({} bytes in all)",
+                           memory_ != nullptr ? "device" : "system", size, regions_.size(), total);
     }
     regions_.push_back({static_cast<std::byte*>(data), size, layout.block_bytes()});
   }
@@ -108,16 +117,35 @@ void BlockPool::discard_contents(int32_t block) {
 void BlockPool::copy_block(int32_t from, int32_t to) {
   for (const Region& region : regions_) {
     if (region.data == nullptr) continue;
-    std::memcpy(region.data + static_cast<size_t>(to) * region.block_bytes,
-                region.data + static_cast<size_t>(from) * region.block_bytes, region.block_bytes);
+    if (memory_ != nullptr) {
+      memory_->copy(bytes_of(region, from), bytes_of(region, to), region.block_bytes);
+    } else {
+      std::memcpy(bytes_of(region, to), bytes_of(region, from), region.block_bytes);
+    }
   }
 }
 
 void BlockPool::clear_block(int32_t block) {
   for (const Region& region : regions_) {
     if (region.data == nullptr) continue;
-    std::memset(region.data + static_cast<size_t>(block) * region.block_bytes, 0, region.block_bytes);
+    if (memory_ != nullptr) {
+      memory_->clear(bytes_of(region, block), region.block_bytes);
+    } else {
+      std::memset(bytes_of(region, block), 0, region.block_bytes);
+    }
   }
+}
+
+void BlockPool::read_block(size_t layer, int32_t block, std::byte* to) const {
+  const Region& region = regions_[layer];
+  if (memory_ != nullptr) return memory_->read(bytes_of(region, block), to, region.block_bytes);
+  std::memcpy(to, bytes_of(region, block), region.block_bytes);
+}
+
+void BlockPool::write_block(size_t layer, int32_t block, const std::byte* from) {
+  const Region& region = regions_[layer];
+  if (memory_ != nullptr) return memory_->write(from, bytes_of(region, block), region.block_bytes);
+  std::memcpy(bytes_of(region, block), from, region.block_bytes);
 }
 
 Result<std::vector<int32_t>> BlockPool::checked_free_list() const {

@@ -4,8 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
+#include "base/device_memory.h"
 #include "base/status.h"
 #include "tensor/kv_layout.h"
 
@@ -22,8 +25,9 @@ class BlockPool {
   BlockPool& operator=(const BlockPool&) = delete;
   ~BlockPool();
 
-  // Called once. kInvalidArgument for sizes that overflow, kOutOfMemory when the system gives no memory.
-  Status allocate(const std::vector<KvLayout>& layers, int32_t num_blocks);
+  // Called once; memory: null for the program's. kInvalidArgument for sizes that overflow, kOutOfMemory when the system or
+  // the device gives no memory.
+  Status allocate(const std::vector<KvLayout>& layers, int32_t num_blocks, std::shared_ptr<DeviceMemory> memory);
 
   int32_t num_blocks() const { return num_blocks_; }
   int32_t free_blocks() const { return free_blocks_; }
@@ -46,6 +50,11 @@ class BlockPool {
   // All layers' bytes of one block.
   void copy_block(int32_t from, int32_t to);
   void clear_block(int32_t block);
+  // One layer's bytes of one block to and from the program's memory. All of them.
+  void read_block(size_t layer, int32_t block, std::byte* to) const;
+  void write_block(size_t layer, int32_t block, const std::byte* from);
+  // Whether layer_data() may be read and written by the program.
+  bool in_host_memory() const { return memory_ == nullptr; }
 
   // The free list from first to last taken. kInternal when links, counts and references disagree.
   Result<std::vector<int32_t>> checked_free_list() const;
@@ -66,6 +75,11 @@ class BlockPool {
   void link_back(int32_t block);
   void unlink(int32_t block);
 
+  std::byte* bytes_of(const Region& region, int32_t block) const {
+    return region.data + static_cast<size_t>(block) * region.block_bytes;
+  }
+
+  std::shared_ptr<DeviceMemory> memory_;
   std::vector<Region> regions_;
   std::vector<State> states_;
   int32_t num_blocks_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <new>
 #include <stdexcept>
@@ -130,7 +131,8 @@ Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config, std::uniq
     auto impl = std::make_unique<Impl>(std::move(config));
     // The pool first: the index touches its memory at once, and a pool beyond all bounds fails without doing
     // so.
-    HEADRACE_RETURN_IF_ERROR(impl->pool.allocate(impl->config.layers, static_cast<int32_t>(num_blocks)));
+    HEADRACE_RETURN_IF_ERROR(
+        impl->pool.allocate(impl->config.layers, static_cast<int32_t>(num_blocks), impl->config.memory));
     if (impl->has_state()) {
       const KvCacheConfig& c = impl->config;
       HEADRACE_RETURN_IF_ERROR(impl->states.allocate(c.state_floats * sizeof(float), c.num_states, c.max_snapshots,
@@ -461,11 +463,17 @@ Status KvCache::save(const KvSequence& sequence, std::span<const int32_t> token_
   if (static_cast<int64_t>(token_ids.size()) < sequence.num_tokens_) {
     return invalid_argument("token_ids", "{} tokens for {} stored positions", token_ids.size(), sequence.num_tokens_);
   }
+  std::vector<std::byte> copy;  // of a block in device memory
   const auto block = [&](int64_t index, size_t layer) {
     const size_t bytes = impl_->config.layers[layer].block_bytes();
-    const auto id = static_cast<size_t>(sequence.block_ids_[static_cast<size_t>(index)]);
-    return bytes == 0 ? std::span<const std::byte>()
-                      : std::span<const std::byte>(impl_->pool.layer_data(layer) + id * bytes, bytes);
+    const int32_t id = sequence.block_ids_[static_cast<size_t>(index)];
+    if (bytes == 0) return std::span<const std::byte>();
+    if (impl_->pool.in_host_memory()) {
+      return std::span<const std::byte>(impl_->pool.layer_data(layer) + static_cast<size_t>(id) * bytes, bytes);
+    }
+    copy.resize(bytes);
+    impl_->pool.read_block(layer, id, copy.data());
+    return std::span<const std::byte>(copy);
   };
   if (sequence.open_end_ >= 0) return failed_precondition("kv cache", "a step of the sequence was not committed");
   std::vector<std::byte> none;  // in place of a state before the first position
@@ -494,13 +502,23 @@ Result<KvCache::Restored> KvCache::restore(ByteSource& source, std::string salt,
     state = {impl_->states.data(restored.sequence.state_slot_), impl_->states.state_bytes()};
     restored.sequence.open_end_ = reader.num_tokens();
   }
+  struct Copy {
+    size_t layer;
+    int32_t block;
+    std::vector<std::byte> bytes;
+  };
+  std::deque<Copy> copies;  // of blocks in device memory
   const auto block = [&](int64_t index, size_t layer) {
     const size_t bytes = impl_->config.layers[layer].block_bytes();
-    const auto id = static_cast<size_t>(restored.sequence.block_ids_[static_cast<size_t>(index)]);
-    return bytes == 0 ? std::span<std::byte>()
-                      : std::span<std::byte>(impl_->pool.layer_data(layer) + id * bytes, bytes);
+    const int32_t id = restored.sequence.block_ids_[static_cast<size_t>(index)];
+    if (bytes == 0) return std::span<std::byte>();
+    if (impl_->pool.in_host_memory()) {
+      return std::span<std::byte>(impl_->pool.layer_data(layer) + static_cast<size_t>(id) * bytes, bytes);
+    }
+    return std::span<std::byte>(copies.emplace_back(Copy{layer, id, std::vector<std::byte>(bytes)}).bytes);
   };
   HEADRACE_RETURN_IF_ERROR(reader.read_blocks(block, state));
+  for (const Copy& copy : copies) impl_->pool.write_block(copy.layer, copy.block, copy.bytes.data());
   HEADRACE_RETURN_IF_ERROR(commit(restored.sequence, restored.token_ids, reader.num_tokens()));
   return restored;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/byte_source.h"
+#include "base/device_memory.h"
 #include "base/hash.h"
 #include "base/status.h"
 #include "kv/disk_stats.h"
@@ -28,6 +29,7 @@ struct KvCacheConfig {
   // where a layer keeps nothing, but not all of them unless there is recurrent state.
   std::vector<KvLayout> layers;
   int64_t num_blocks = 0;
+  std::shared_ptr<DeviceMemory> memory = nullptr;  // where the blocks are; null: in the program's
   // Recurrent state of one sequence over all layers; 0: the model has none, and the rest below counts for nothing.
   uint64_t state_floats = 0;
   int32_t num_states = 0;         // sequences with stored positions that there is room for, at least 1

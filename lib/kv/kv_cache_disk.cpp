@@ -93,7 +93,7 @@ std::vector<std::byte> KvCache::Impl::copy_of(kv::TierKind kind, int32_t block) 
     const KvLayout& layout = config.layers[layer];
     const size_t bytes = layout.block_bytes();
     if (bytes == 0) continue;  // a layer without attention
-    std::memcpy(copy.data() + at, pool.layer_data(layer) + static_cast<size_t>(block) * bytes, bytes);
+    pool.read_block(layer, block, copy.data() + at);
     // A row that ends in the next block was left here by others.
     if (layout.block_size % layout.tokens_per_row != 0) {
       if (first_token < 0) {
@@ -213,11 +213,11 @@ int64_t KvCache::begin_fetch(KvSequence& sequence, std::span<const int32_t> toke
           state->assign(raw.begin(), raw.end());
           return;
         }
-        const auto block = static_cast<size_t>(blocks[index - first_block]);
+        const int32_t block = blocks[index - first_block];
         for (size_t layer = 0; layer < impl->config.layers.size(); ++layer) {
           const size_t bytes = impl->config.layers[layer].block_bytes();
           if (bytes == 0) continue;
-          std::memcpy(impl->pool.layer_data(layer) + block * bytes, raw.data(), bytes);
+          impl->pool.write_block(layer, block, raw.data());
           raw = raw.subspan(bytes);
         }
       });

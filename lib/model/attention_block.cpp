@@ -14,10 +14,12 @@ void project_inputs(const StepContext& step, const GqaWeights& weights, const fl
   ForwardWorkspace& work = step.work;
   LinearOutput all[4];
   size_t count = 0;
-  const std::pair<const LinearWeight*, std::vector<float>*> weighted[] = {
-      {&weights.q, &work.q}, {&weights.k, &work.k}, {&weights.v, &work.v}, {&weights.gate, &work.gate_in}};
+  const std::pair<const LinearWeight*, float*> weighted[] = {{&weights.q, work.q.data()},
+                                                             {&weights.k, work.k.data()},
+                                                             {&weights.v, work.v.data()},
+                                                             {&weights.gate, work.gate_in.data()}};
   for (const auto& [weight, rows] : weighted) {
-    if (weight->weight != nullptr) all[count++] = weight->to(rows->data());
+    if (weight->weight != nullptr) all[count++] = weight->to(rows);
   }
   linear(step, input, step.spec.hidden_size, std::span(all, count));
 }
@@ -196,7 +198,7 @@ const float* block_input(const StepContext& step, const NormWeight& norm, const 
   apply_norm(step, work.x.data(), norm, work.normed.data());
   if (residual.normed) {
     const int64_t count = step.num_rows * step.spec.hidden_size;
-    std::copy_n(work.normed.data(), count, work.x.data());
+    copy_floats(step, work.normed.data(), count, work.x.data());
     if (residual.keep != 1.0f) step.backend.scale({work.x.data(), count, residual.keep});
   }
   return work.normed.data();

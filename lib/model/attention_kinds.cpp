@@ -46,10 +46,10 @@ struct Attend {
   const float* input() const { return block_input(step, layer.attention_norm, residual); }
 };
 
-void scale_rows(const StepContext& step, std::vector<float>& rows, int64_t width, float factor) {
+void scale_rows(const StepContext& step, float* rows, int64_t width, float factor) {
   if (factor == 1.0f) return;
   ScaleParams params;
-  params.x = rows.data();
+  params.x = rows;
   params.num_elements = step.num_rows * width;
   params.factor = factor;
   step.backend.scale(params);
@@ -74,8 +74,8 @@ struct Project {
   }
   void operator()(const NoAttention&, const NoAttentionWeights&) const {}
   void operator()(const AttentionBesideMamba& spec, const AttentionBesideMambaWeights& weights) const {
-    scale_rows(step, step.work.attention, attention_width(spec.attention), spec.attention_scale);
-    scale_rows(step, step.work.mixed, spec.mamba.inner(), spec.mamba_scale);
+    scale_rows(step, step.work.attention.data(), attention_width(spec.attention), spec.attention_scale);
+    scale_rows(step, step.work.mixed.data(), spec.mamba.inner(), spec.mamba_scale);
     (*this)(spec.attention, weights.attention);
     (*this)(spec.mamba, weights.mamba);
   }

@@ -23,6 +23,8 @@ struct StepContext {
   std::span<const AdapterRows> adapters = {};  // rising, of those rows
 };
 
+// Of buffers that ops see, which do not overlap.
+void copy_floats(const StepContext& step, const float* from, int64_t count, float* to);
 // work.x = the tokens' embeddings, or those that the batch gives, with those of positions and segments, normalised, as the
 // spec has them.
 void embed_tokens(const StepContext& step, const ModelWeights& weights, const Batch& batch);

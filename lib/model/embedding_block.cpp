@@ -52,12 +52,23 @@ void embed_ids(const StepContext& step, const ModelWeights& weights, const Batch
 
 void place_embeddings(const StepContext& step, const Batch& batch) {
   for (size_t i = 0; i < batch.embedded_rows.size(); ++i) {
-    std::copy_n(batch.embeddings[i], step.spec.hidden_size,
-                step.work.x.begin() + int64_t{batch.embedded_rows[i]} * step.spec.hidden_size);
+    const int64_t size = step.spec.hidden_size;
+    float* const to = step.work.x.data() + int64_t{batch.embedded_rows[i]} * size;
+    if (const auto memory = step.backend.memory()) {
+      memory->write(batch.embeddings[i], to, static_cast<size_t>(size) * sizeof(float));
+    } else {
+      std::copy_n(batch.embeddings[i], size, to);
+    }
   }
 }
 
 }  // namespace
+
+void copy_floats(const StepContext& step, const float* from, int64_t count, float* to) {
+  if (const auto memory = step.backend.memory())
+    return memory->copy(from, to, static_cast<size_t>(count) * sizeof(float));
+  std::copy_n(from, count, to);
+}
 
 void embed_tokens(const StepContext& step, const ModelWeights& weights, const Batch& batch) {
   if (step.spec.vocab_size > 0) embed_ids(step, weights, batch);

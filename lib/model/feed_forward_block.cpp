@@ -4,9 +4,9 @@ namespace headrace {
 
 namespace {
 
-void scale_inner(const StepContext& step, std::vector<float>& rows, const DenseFeedForward& spec, float factor) {
+void scale_inner(const StepContext& step, float* rows, const DenseFeedForward& spec, float factor) {
   ScaleParams params;
-  params.x = rows.data();
+  params.x = rows;
   params.num_elements = step.num_rows * spec.intermediate_size;
   params.factor = factor;
   step.backend.scale(params);
@@ -24,7 +24,7 @@ void feed_forward(const StepContext& step, const DenseFeedForward& spec, const D
   } else {
     const LinearOutput inner[] = {weights.gate.to(work.gate.data()), weights.up.to(work.up.data())};
     linear(step, input, step.spec.hidden_size, inner);
-    if (spec.gate_scale != 1.0f) scale_inner(step, work.gate, spec, spec.gate_scale);
+    if (spec.gate_scale != 1.0f) scale_inner(step, work.gate.data(), spec, spec.gate_scale);
     if (spec.gate_cutoff) {
       step.backend.cut_gates({work.gate.data(), step.num_rows, spec.intermediate_size, *spec.gate_cutoff});
     }
@@ -36,7 +36,7 @@ void feed_forward(const StepContext& step, const DenseFeedForward& spec, const D
     activation.out = work.gate.data();
     step.backend.gated_activation(activation);
   }
-  if (spec.inner_scale != 1.0f) scale_inner(step, work.gate, spec, spec.inner_scale);
+  if (spec.inner_scale != 1.0f) scale_inner(step, work.gate.data(), spec, spec.inner_scale);
 
   add_branch(step, work.gate.data(), spec.intermediate_size, weights.down, post_norm, scale);
 }

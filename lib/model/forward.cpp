@@ -160,7 +160,11 @@ std::vector<AdapterRows> adapter_rows(const Batch& batch, const std::vector<int3
 }  // namespace
 
 ForwardPass::ForwardPass(const ModelSpec& spec, const ModelWeights& weights, Backend& backend)
-    : spec_(spec), weights_(weights), backend_(backend) {
+    : spec_(spec), weights_(weights), backend_(backend), memory_(backend.memory()) {
+  for (OpFloats* floats : {&work_.x, &work_.normed, &work_.q, &work_.k, &work_.v, &work_.attention, &work_.gate,
+                           &work_.up, &work_.branch, &work_.logits}) {
+    floats->place_in(memory_);
+  }
   part_starts_.push_back(0);
   for (const LayerSpec& layer : spec.layers) part_starts_.push_back(part_starts_.back() + num_cache_parts(layer));
   int32_t num_memory_parts = 0;
@@ -430,6 +434,14 @@ Status ForwardPass::check_whole_sequences(const Batch& batch) const {
   return {};
 }
 
+void ForwardPass::observe(int32_t layer, int64_t num_rows) {
+  if (!observer_) return;
+  if (memory_ == nullptr) return observer_(layer, work_.x.data(), num_rows);
+  std::vector<float> rows(static_cast<size_t>(num_rows * spec_.hidden_size));
+  memory_->read(work_.x.data(), rows.data(), rows.size() * sizeof(float));
+  observer_(layer, rows.data(), num_rows);
+}
+
 // What follows the blocks of a layer; inputs [num_rows, size]: the layer's own, or null.
 void ForwardPass::finish_layer(const StepContext& step, size_t layer, const float* inputs) {
   const LayerWeights& weights = weights_.layers[layer];
@@ -449,6 +461,16 @@ void ForwardPass::keep_rows(const std::vector<int32_t>& rows, T* values, int64_t
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto from = static_cast<size_t>(rows[i]);
     if (from != i) std::memcpy(&values[i * row_values], &values[from * row_values], row_values * sizeof(T));
+  }
+}
+
+// Likewise of what ops see.
+void ForwardPass::keep_op_rows(const std::vector<int32_t>& rows, float* values, int64_t width) const {
+  if (memory_ == nullptr) return keep_rows(rows, values, width);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto from = static_cast<size_t>(rows[i]);
+    const auto size = static_cast<size_t>(width);
+    if (from != i) memory_->copy(values + from * size, values + i * size, size * sizeof(float));
   }
 }
 
@@ -491,23 +513,23 @@ Batch ForwardPass::drop_rows(StepContext& step, const Batch& batch) {
     kept.query_start.push_back(static_cast<int32_t>(kept.logits_rows.size()));
   }
   // Of several groups of rows, one after the other.
-  const auto keep = [&](std::vector<float>& values, size_t groups, int64_t width) {
+  const auto keep = [&](float* values, size_t groups, int64_t width) {
     const int64_t rows = batch.num_tokens(), wanted = kept.num_tokens();
     for (size_t group = 0; group < groups; ++group) {
-      float* const from = values.data() + static_cast<int64_t>(group) * rows * width;
+      float* const from = values + static_cast<int64_t>(group) * rows * width;
       keep_rows(work_.wanted, from, width);
-      std::memmove(values.data() + static_cast<int64_t>(group) * wanted * width, from,
+      std::memmove(values + static_cast<int64_t>(group) * wanted * width, from,
                    static_cast<size_t>(wanted * width) * sizeof(float));
     }
   };
-  keep(work_.x, 1, spec_.hidden_size);
+  keep_op_rows(work_.wanted, work_.x.data(), spec_.hidden_size);
   if (const auto* altup = std::get_if<AltUp>(&spec_.streams)) {
-    keep(work_.streams, static_cast<size_t>(altup->num_streams), spec_.hidden_size);
+    keep(work_.streams.data(), static_cast<size_t>(altup->num_streams), spec_.hidden_size);
   } else {
     keep_streams(work_.wanted, batch.num_tokens());
   }
   if (routes_by_token(spec_)) keep_rows(work_.wanted, work_.token_ids.data(), 1);
-  if (spec_.per_layer_inputs) keep(work_.per_layer, spec_.layers.size(), spec_.per_layer_inputs->size);
+  if (spec_.per_layer_inputs) keep(work_.per_layer.data(), spec_.layers.size(), spec_.per_layer_inputs->size);
   step.num_rows = kept.num_tokens();
   work_.adapters = adapter_rows(kept);
   step.adapters = work_.adapters;
@@ -534,11 +556,11 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
   attend(step, layer, weights, batch, cache, !stop_here);
   if (stop_here) return false;
   if (last_rows_only) {
-    keep_rows(work_.wanted, work_.x.data(), spec_.hidden_size);
+    keep_op_rows(work_.wanted, work_.x.data(), spec_.hidden_size);
     keep_streams(work_.wanted, batch.num_tokens());
     if (routes_by_token(spec_)) keep_rows(work_.wanted, work_.token_ids.data(), 1);
-    if (layer.parallel || layer.laurel_rank > 0) keep_rows(work_.wanted, work_.normed.data(), spec_.hidden_size);
-    keep_rows(work_.wanted, work_.attention.data(), attention_width(layer.attention));
+    if (layer.parallel || layer.laurel_rank > 0) keep_op_rows(work_.wanted, work_.normed.data(), spec_.hidden_size);
+    keep_op_rows(work_.wanted, work_.attention.data(), attention_width(layer.attention));
     keep_rows(work_.wanted, work_.mixed.data(), mixed_width(layer.attention));
     if (inputs != nullptr) keep_rows(work_.wanted, inputs, spec_.per_layer_inputs->size);
     step.num_rows = wanted;
@@ -585,7 +607,7 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
     finish_layer(step, i, inputs);
   }
   if (static_cast<int32_t>(i) < spec_.deep_embeddings) add_deep_embeddings(step, batch, static_cast<int32_t>(i));
-  if (observer_) observer_(static_cast<int32_t>(i) + 1, work_.x.data(), step.num_rows);
+  observe(static_cast<int32_t>(i) + 1, step.num_rows);
   return true;
 }
 
@@ -595,9 +617,9 @@ void ForwardPass::keep_logits_rows(StepContext& step, const Batch& batch, float*
   for (const int32_t row : batch.logits_rows) {
     kept.push_back(static_cast<int32_t>(std::ranges::lower_bound(work_.wanted, row) - work_.wanted.begin()));
   }
-  keep_rows(kept, rows, spec_.hidden_size);
+  keep_op_rows(kept, rows, spec_.hidden_size);
   step.num_rows = static_cast<int64_t>(kept.size());
-  if (hidden != nullptr) std::copy_n(rows, step.num_rows * spec_.hidden_size, hidden);
+  if (hidden != nullptr && memory_ == nullptr) std::copy_n(rows, step.num_rows * spec_.hidden_size, hidden);
 }
 
 Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float* hidden) {
@@ -606,6 +628,28 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
     return invalid_argument("logits", "{} has no output over the vocabulary", spec_.architecture);
   }
   if (batch.num_tokens() == 0) return {};
+  HEADRACE_RETURN_IF_ERROR(run_rows(batch, cache, logits, hidden));
+  return backend_.finish();
+}
+
+// The head's output, by way of the device's memory where there is one.
+Status ForwardPass::write_logits(const StepContext& step, const float* rows, float* logits) {
+  if (memory_ == nullptr) {
+    apply_head(step, weights_, rows, logits);
+    return {};
+  }
+  const auto count = static_cast<size_t>(step.num_rows * head_width(spec_));
+  try {
+    work_.logits.resize(count);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("workspace", "not enough memory for logits of {} rows", step.num_rows);
+  }
+  apply_head(step, weights_, rows, work_.logits.data());
+  memory_->read(work_.logits.data(), logits, count * sizeof(float));
+  return {};
+}
+
+Status ForwardPass::run_rows(const Batch& batch, KvCache& cache, float* logits, float* hidden) {
   HEADRACE_RETURN_IF_ERROR(grow(batch.num_tokens()));
   work_.adapters = adapter_rows(batch);
   HEADRACE_RETURN_IF_ERROR(grow_adapted(work_.adapters, batch.num_tokens()));
@@ -626,7 +670,7 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
       work_.sequence_ends[seq] = batch.query_start[seq + 1] - batch.query_start[seq];
     }
   }
-  if (observer_) observer_(0, work_.x.data(), batch.num_tokens());
+  observe(0, batch.num_tokens());
 
   const std::vector<CachePart> parts = cache_parts(cache);
   int64_t state_offset = 0;
@@ -650,21 +694,25 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
   if (altup != nullptr) join_streams(step, *altup, weights_, rows->num_tokens());
   if (hyper != nullptr) join_streams(step, *hyper, *weights_.stream_head);
   if (step.num_rows != num_wanted) {
-    keep_rows(work_.wanted, work_.x.data(), spec_.hidden_size);
+    keep_op_rows(work_.wanted, work_.x.data(), spec_.hidden_size);
     step.num_rows = num_wanted;
   }
   step.adapters = {};  // the head has none
   const bool more_than_logits = work_.wanted.size() != batch.logits_rows.size();
-  float* const final_rows = hidden != nullptr && !more_than_logits ? hidden : work_.normed.data();
+  const bool at_once = hidden != nullptr && !more_than_logits && memory_ == nullptr;
+  float* const final_rows = at_once ? hidden : work_.normed.data();
   if (spec_.final_norm) {
     apply_norm(step, work_.x.data(), weights_.final_norm, final_rows);
   } else {
-    std::copy_n(work_.x.data(), num_wanted * spec_.hidden_size, final_rows);
+    copy_floats(step, work_.x.data(), num_wanted * spec_.hidden_size, final_rows);
   }
   tap(batch, static_cast<int32_t>(spec_.layers.size()), final_rows, true);
   if (more_than_logits) keep_logits_rows(step, batch, final_rows, hidden);
-  if (logits != nullptr && step.num_rows > 0) apply_head(step, weights_, final_rows, logits);
-  return {};
+  if (step.num_rows == 0) return {};
+  if (hidden != nullptr && memory_ != nullptr) {
+    memory_->read(final_rows, hidden, static_cast<size_t>(step.num_rows * spec_.hidden_size) * sizeof(float));
+  }
+  return logits == nullptr ? Status() : write_logits(step, final_rows, logits);
 }
 
 Status ForwardPass::run_embedding(std::span<const int32_t> ids, float* out) {
@@ -678,14 +726,14 @@ Status ForwardPass::run_embedding(std::span<const int32_t> ids, float* out) {
   params.scale = spec_.embedding_scale;
   params.out = out;
   if (!ids.empty()) backend_.embed(params);
-  return {};
+  return backend_.finish();
 }
 
 Status ForwardPass::run_head(const float* rows, int64_t num_rows, float* out) {
   if (spec_.head.kind == HeadKind::kNone) return invalid_argument("head", "the model has none");
   HEADRACE_RETURN_IF_ERROR(grow(num_rows));
   if (num_rows > 0) apply_head({spec_, backend_, work_, num_rows, {}}, weights_, rows, out);
-  return {};
+  return backend_.finish();
 }
 
 }  // namespace headrace

@@ -11,6 +11,7 @@
 #include "model/adapter.h"
 #include "model/batch.h"
 #include "model/model_spec.h"
+#include "model/op_floats.h"
 #include "model/weights.h"
 #include "ops/backend.h"
 
@@ -27,12 +28,13 @@ struct MemoryRows {
 
 // Buffers of one step, kept between steps. All [rows, ...] row-major.
 struct ForwardWorkspace {
-  std::vector<float> x;                // [rows, hidden_size] residual stream
-  std::vector<float> normed;           // [rows, hidden_size]
-  std::vector<float> q, k, v;          // [rows, heads * head_dim]
-  std::vector<float> attention;        // [rows, num_heads * head_dim]
-  std::vector<float> gate, up;         // [rows, intermediate_size]
-  std::vector<float> branch;           // [rows, hidden_size] output of a block before its post norm or scale
+  OpFloats x;                          // [rows, hidden_size] residual stream
+  OpFloats normed;                     // [rows, hidden_size]
+  OpFloats q, k, v;                    // [rows, heads * head_dim]
+  OpFloats attention;                  // [rows, num_heads * head_dim]
+  OpFloats gate, up;                   // [rows, intermediate_size]
+  OpFloats branch;                     // [rows, hidden_size] output of a block before its post norm or scale
+  OpFloats logits;                     // [wanted rows, vocab_size], of a backend with memory of its own
   std::vector<float> q_scale;          // [rows] factors by position, where a layer has them
   std::vector<float> inv_freq;         // [rotary_dim / 2] of a rotation that depends on the length
   std::vector<int32_t> table_rows;     // [rows] of the table of positions or of segments
@@ -118,15 +120,20 @@ class ForwardPass {
   Batch drop_rows(StepContext& step, const Batch& batch);
   bool run_layer(StepContext& step, size_t i, const Batch& batch, const LayerCache& cache);
   void finish_layer(const StepContext& step, size_t layer, const float* inputs);
+  void observe(int32_t layer, int64_t num_rows);
+  Status run_rows(const Batch& batch, KvCache& cache, float* logits, float* hidden);
+  Status write_logits(const StepContext& step, const float* rows, float* logits);
   std::span<const CachePart> parts_of_layer(std::span<const CachePart> parts, size_t layer) const;
   Status grow_adapted(const std::vector<AdapterRows>& adapters, int64_t num_rows);
   template <class T>
   void keep_rows(const std::vector<int32_t>& rows, T* values, int64_t width) const;
+  void keep_op_rows(const std::vector<int32_t>& rows, float* values, int64_t width) const;
   void keep_streams(const std::vector<int32_t>& rows, int64_t stream_rows);
 
   const ModelSpec& spec_;
   const ModelWeights& weights_;
   Backend& backend_;
+  const std::shared_ptr<DeviceMemory> memory_;  // of the backend; null: the program's
   ForwardWorkspace work_;
   int64_t capacity_ = 0;
   std::vector<size_t> part_starts_;    // of each layer's parts of the cache, and of those behind the last

@@ -8,6 +8,7 @@
 #include "model/config_reader.h"
 #include "model/identity.h"
 #include "model/model_header.h"
+#include "model/op_uses.h"
 #include "model/packed_cache.h"
 #include "model/tokenizer_loader.h"
 
@@ -122,6 +123,9 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
                                                  Backend& backend) {
   std::shared_ptr<Model> model(new Model());
   const auto fill = [&]() -> Status {
+    HEADRACE_RETURN_IF_ERROR(check_op_uses(header.spec, backend));
+    if (header.vision) HEADRACE_RETURN_IF_ERROR(backend.check_use({"paged_attention", "images"}));
+    if (header.encoder) HEADRACE_RETURN_IF_ERROR(backend.check_use({"paged_attention", "rows of an encoder"}));
     model->spec_ = header.spec;
     model->format_ = header.format;
     if (header.by_path) model->path_ = header.name;

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/device_memory.h"
 #include "base/shared_bytes.h"
 #include "base/status.h"
 #include "ops/backend_tuner.h"
@@ -71,6 +72,13 @@ class PackedWeight {
 
 class OpProfile;
 
+// What a model needs of an op beyond its plain form: "window", "head_dim"; empty for the plain form itself.
+struct OpUse {
+  std::string_view op;  // as Backend's function is called
+  std::string_view feature = {};
+  int64_t size = 0;  // of the feature, where it has one
+};
+
 // One device's ops. Thread rule: one op at a time per backend (it owns the thread pool); pack may not overlap ops.
 // Rows are independent in every op: row t of the output is a function of row t of the inputs (and of its sequence's
 // cache) alone, bit for bit, whatever the other rows, the number of threads or the number of rows.
@@ -81,6 +89,14 @@ class Backend {
   virtual int num_threads() const = 0;
   // Where the ops are recorded (ops/profiling_backend.h); null where they are not.
   virtual OpProfile* profile() const { return nullptr; }
+
+  // Where the values of a model's steps and its cache belong; null: in the program's memory. Where it is not, an op's float
+  // and cache pointers may be of either memory, and values in the program's are copied to the device and back.
+  virtual std::shared_ptr<DeviceMemory> memory() const { return nullptr; }
+  // kUnsupported, by the op's name, for what this backend cannot compute.
+  virtual Status check_use(const OpUse& /*use*/) const { return Status(); }
+  // Waits for the ops so far. Where one of them or of memory()'s calls failed, the first failure since the last call.
+  virtual Status finish() { return Status(); }
 
   // kMalformed for source.packed of another size than the shape needs.
   virtual Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) = 0;

@@ -19,6 +19,9 @@ class ProfilingBackend final : public Backend {
   std::string_view name() const override { return backend_->name(); }
   int num_threads() const override { return backend_->num_threads(); }
   OpProfile* profile() const override { return profile_.get(); }
+  std::shared_ptr<DeviceMemory> memory() const override { return backend_->memory(); }
+  Status check_use(const OpUse& use) const override { return backend_->check_use(use); }
+  Status finish() override { return backend_->finish(); }
 
   Result<std::unique_ptr<PackedWeight>> pack(const WeightSource& source, const PackOptions& options) override {
     // One model has one kind of activations.

@@ -25,6 +25,7 @@ Result<std::unique_ptr<HeadDrafter>> HeadDrafter::create(std::string name, std::
   KvCacheConfig config;
   config.layers = head->kv_layouts(options.kv_dtype, options.block_size);
   config.num_blocks = (std::max<int64_t>(options.max_tokens, 2) + options.block_size - 1) / options.block_size;
+  config.memory = backend->memory();
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<KvCache> cache, KvCache::create(std::move(config)));
   MemoryShare memory(options.memory, "drafter");
   HEADRACE_RETURN_IF_ERROR(memory.resize(head->held_bytes(options.max_rows) + cache->stats().pool_bytes));

@@ -78,6 +78,7 @@ Result<std::unique_ptr<ModelDrafter>> ModelDrafter::create(std::string name, std
   KvCacheConfig config;
   config.layers = kv_layouts(spec, options.kv_dtype, options.block_size);
   config.num_blocks = (std::max<int64_t>(options.max_tokens, 2) + options.block_size - 1) / options.block_size;
+  config.memory = backend->memory();
   config.identity = model->identity();
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<KvCache> cache, KvCache::create(std::move(config)));
   MemoryShare memory(options.memory, "drafter");
