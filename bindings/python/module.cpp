@@ -13,6 +13,7 @@ const std::map<std::string, std::string>& short_names() {
   static const std::map<std::string, std::string> names = {
       {"threads", "engine.threads"},
       {"isa", "engine.isa"},
+      {"device", "model.device"},
       {"activations", "model.activations"},
       {"exact", "model.exact"},
       {"use_mmap", "model.use_mmap"},

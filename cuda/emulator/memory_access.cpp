@@ -8,8 +8,8 @@
 #include "emulator/sync_points.h"
 #include "emulator/threads.h"
 
-// The program's own image: constants of kernels lie there.
-extern "C" const char __executable_start, _end;
+// The image of the program, or of the shared object, that this code is in: constants of kernels lie there.
+extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start, _end;
 
 namespace headrace::emulator {
 namespace {
@@ -22,7 +22,7 @@ const char* verb(uint8_t flags) { return (flags & kWriteAccess) != 0 ? "write of
 void check_host_address(const Thread& self, const void* address, size_t size, uint8_t flags, const void* instruction) {
   const char* byte = static_cast<const char*>(address);
   if (byte >= self.stack && byte < self.stack + kStackBytes) return;
-  if (byte >= &__executable_start && byte < &_end && (flags & kWriteAccess) == 0) return;
+  if (byte >= &__ehdr_start && byte < &_end && (flags & kWriteAccess) == 0) return;
   if (is_known(FindingKind::kOutOfBounds, instruction)) return;
   report(FindingKind::kOutOfBounds, instruction,
          verb(flags) + std::to_string(size) + " bytes of host memory or another block's, at " + place_of(instruction));

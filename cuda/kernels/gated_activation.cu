@@ -2,7 +2,6 @@
 #include "device.h"
 #include "kernels/row_kernels.h"
 #include "launch.h"
-#include "ptx/half.h"
 #include "ptx/memory.h"
 
 namespace headrace::cuda {
@@ -44,20 +43,25 @@ template <Activation kActivation>
 __global__ void __launch_bounds__(kThreads) gated_activation_kernel(GatedActivationArguments a) {
   const int64_t at = 4 * (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x);
   if (at >= a.num_elements) return;
+  if (at + 4 > a.num_elements) {
+    for (int64_t i = at; i < a.num_elements; ++i) {
+      a.out[i] = gated<kActivation>(a.gate[i], a.up == nullptr ? 1.0f : a.up[i], a.limit);
+    }
+    return;
+  }
   const float4 gate = load_vector<float4>(a.gate + at);
   const float4 up = a.up == nullptr ? make_float4(1.0f, 1.0f, 1.0f, 1.0f) : load_vector<float4>(a.up + at);
-  store_vector(
-      a.out + at,
-      make_uint2(pack_half2(gated<kActivation>(gate.x, up.x, a.limit), gated<kActivation>(gate.y, up.y, a.limit)),
-                 pack_half2(gated<kActivation>(gate.z, up.z, a.limit), gated<kActivation>(gate.w, up.w, a.limit))));
+  store_vector(a.out + at,
+               make_float4(gated<kActivation>(gate.x, up.x, a.limit), gated<kActivation>(gate.y, up.y, a.limit),
+                           gated<kActivation>(gate.z, up.z, a.limit), gated<kActivation>(gate.w, up.w, a.limit)));
 }
 
 }  // namespace
 
 cudaError_t gated_activation(const GatedActivationArguments& a, cudaStream_t stream) {
-  if (a.num_elements < 0 || a.num_elements % 4 != 0) return cudaErrorInvalidValue;
+  if (a.num_elements < 0) return cudaErrorInvalidValue;
   if (a.num_elements == 0) return cudaSuccess;
-  const int64_t blocks = (a.num_elements / 4 + kThreads - 1) / kThreads;
+  const int64_t blocks = (a.num_elements + 4 * kThreads - 1) / (4 * kThreads);
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), kThreads, 0, stream};
 #define HEADRACE_CASE(name) \
   case Activation::name: return launch("gated_activation", gated_activation_kernel<Activation::name>, shape, a)

@@ -4,6 +4,7 @@
 // weight's shape alone decides, and the parts are added in order.
 #include "device.h"
 #include "kernels/linear_q8_0.h"
+#include "kernels/linear_store.h"
 #include "launch.h"
 #include "ptx/async_copy.h"
 #include "ptx/half.h"
@@ -14,8 +15,8 @@ namespace headrace::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kRows = 16 * kWarps;  // of a block
-constexpr int kColumns = 64;        // of a stage
+constexpr int kColumns = kLinearColumns;  // of a stage
+static_assert(kLinearRows == 16 * kWarps);
 constexpr int kStages = 4;
 
 template <int kTokens>
@@ -33,7 +34,7 @@ HEADRACE_DEVICE uint32_t widen(uint32_t word) {
 }
 
 template <int kTokens>
-__global__ void __launch_bounds__(kThreads) linear_q8_0_kernel(LinearQ8Arguments a, float* out) {
+__global__ void __launch_bounds__(kThreads) linear_q8_0_kernel(LinearQ8Arguments a) {
   HEADRACE_DYNAMIC_SHARED(raw);
   auto* const stages = reinterpret_cast<Stage<kTokens>*>(raw);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
@@ -98,58 +99,38 @@ __global__ void __launch_bounds__(kThreads) linear_q8_0_kernel(LinearQ8Arguments
     HEADRACE_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int64_t row = strip * 16 + lane / 4 + i / 2 * 8, token = first_token + group * 8 + lane % 4 * 2 + i % 2;
-      if (row < a.weight.rows && token < a.num_tokens) {
-        out[(static_cast<int64_t>(blockIdx.y) * a.num_tokens + token) * a.weight.rows + row] = sums[group][i];
+      if (row >= a.weight.rows || token >= a.num_tokens) continue;
+      if (splits == 1) {
+        store_product(a.to, token, row, sums[group][i]);
+      } else {
+        a.workspace[(static_cast<int64_t>(blockIdx.y) * a.num_tokens + token) * a.weight.rows + row] = sums[group][i];
       }
     }
   }
 }
 
-__global__ void __launch_bounds__(256) add_splits_kernel(const float* parts, int splits, int64_t size, float* y) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x;
-  if (i >= size) return;
-  float sum = parts[i];
-  for (int split = 1; split < splits; ++split) sum += parts[split * size + i];
-  y[i] = sum;
-}
-
 template <int kTokens>
-cudaError_t start(const LinearQ8Arguments& a, int splits, float* out, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((a.weight.rows + kRows - 1) / kRows), static_cast<unsigned>(splits),
+cudaError_t start(const LinearQ8Arguments& a, int splits, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>((a.weight.rows + kLinearRows - 1) / kLinearRows), static_cast<unsigned>(splits),
                   static_cast<unsigned>((a.num_tokens + kTokens - 1) / kTokens));
   return launch("linear_q8_0", linear_q8_0_kernel<kTokens>, {grid, kThreads, kStages * sizeof(Stage<kTokens>), stream},
-                a, out);
+                a);
 }
 
 }  // namespace
-
-int q8_splits(int64_t rows, int64_t cols) {
-  // At least some 128 blocks, and 512 columns to each: fewer and the sums cost more than they bring.
-  int splits = 1;
-  while (splits < 16 && (rows + kRows - 1) / kRows * splits < 128 && cols / (2 * splits) >= 512) splits *= 2;
-  return splits;
-}
-
-size_t q8_workspace(const Q8Weight& weight, int64_t num_tokens) {
-  const int splits = q8_splits(weight.rows, weight.cols);
-  return splits == 1 ? 0 : static_cast<size_t>(splits) * static_cast<size_t>(num_tokens * weight.rows);
-}
 
 cudaError_t linear_q8_0(const LinearQ8Arguments& a, cudaStream_t stream) {
   if (a.weight.rows <= 0 || a.weight.cols <= 0 || a.weight.cols % kColumns != 0 || a.num_tokens < 0) {
     return cudaErrorInvalidValue;
   }
   if (a.num_tokens == 0) return cudaSuccess;
-  const int splits = q8_splits(a.weight.rows, a.weight.cols);
-  float* const out = splits == 1 ? a.y : a.workspace;
+  const int splits = linear_splits(a.weight.rows, a.weight.cols);
   // More tokens in a block read the weights less often; each token's sums stay the same.
-  const cudaError_t error = a.num_tokens <= 8    ? start<8>(a, splits, out, stream)
-                            : a.num_tokens <= 16 ? start<16>(a, splits, out, stream)
-                                                 : start<32>(a, splits, out, stream);
+  const cudaError_t error = a.num_tokens <= 8    ? start<8>(a, splits, stream)
+                            : a.num_tokens <= 16 ? start<16>(a, splits, stream)
+                                                 : start<32>(a, splits, stream);
   if (error != cudaSuccess || splits == 1) return error;
-  const int64_t size = a.num_tokens * a.weight.rows;
-  return launch("add_splits", add_splits_kernel, {dim3(static_cast<unsigned>((size + 255) / 256)), 256, 0, stream},
-                a.workspace, splits, size, a.y);
+  return add_splits(a.workspace, splits, a.num_tokens, a.weight.rows, a.to, stream);
 }
 
 }  // namespace headrace::cuda

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/linear_output.h"
+
 namespace headrace::cuda {
 
 struct Q8Weight {
@@ -24,21 +26,33 @@ struct Q8Weight {
 // Rows padded to what the packed arrays hold.
 constexpr int64_t q8_padded_rows(int64_t rows) { return (rows + 15) / 16 * 16; }
 
+// The place of a weight's code among all.
+constexpr size_t q8_code_at(int64_t cols, int64_t row, int64_t column) {
+  const int64_t record = row / 16 * (cols / 32) + column / 32, lane = row % 8 * 4 + column % 8 / 2;
+  const int64_t byte = column % 32 / 16 * 8 + column % 16 / 8 * 4 + row % 16 / 8 * 2 + column % 2;
+  return static_cast<size_t>(record * 512 + lane * 16 + byte);
+}
+
 // blocks: BlockQ8_0 [rows][cols / 32] as in the file. codes [padded rows * cols], scales [padded rows * cols / 32].
 void pack_q8_0(const std::byte* blocks, int64_t rows, int64_t cols, uint8_t* codes, uint16_t* scales);
-
-// How K is cut: a function of the weight's shape alone, so that a row's sums do not depend on the others.
-int q8_splits(int64_t rows, int64_t cols);
-// Floats of workspace for this many tokens; 0 where K is not cut.
-size_t q8_workspace(const Q8Weight& weight, int64_t num_tokens);
 
 struct LinearQ8Arguments {
   Q8Weight weight;
   const uint16_t* x = nullptr;  // float16 [num_tokens, cols]
   int64_t num_tokens = 0;
-  float* workspace = nullptr;  // [q8_workspace()]
-  float* y = nullptr;          // [num_tokens, rows]
+  float* workspace = nullptr;  // [linear_workspace()]
+  LinearDestination to;
 };
 cudaError_t linear_q8_0(const LinearQ8Arguments& arguments, cudaStream_t stream);
+
+// out[t, :] = scale * row token_ids[t] of the weight
+struct EmbedQ8Arguments {
+  Q8Weight table;
+  const int32_t* token_ids = nullptr;  // [num_tokens] on the device
+  int64_t num_tokens = 0;
+  float scale = 1.0f;
+  float* out = nullptr;  // [num_tokens, cols]
+};
+cudaError_t embed_q8_0(const EmbedQ8Arguments& arguments, cudaStream_t stream);
 
 }  // namespace headrace::cuda

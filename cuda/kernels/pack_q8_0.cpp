@@ -16,9 +16,7 @@ void pack_q8_0(const std::byte* blocks, int64_t rows, int64_t cols, uint8_t* cod
       const int64_t record = row / 16 * steps + step;
       scales[record * 16 + row % 16] = block.d;
       for (int64_t column = 0; column < 32; ++column) {
-        const int64_t lane = row % 8 * 4 + column % 8 / 2;
-        const int64_t byte = column / 16 * 8 + column % 16 / 8 * 4 + row % 16 / 8 * 2 + column % 2;
-        codes[record * 512 + lane * 16 + byte] = static_cast<uint8_t>(block.qs[column] + 128);
+        codes[q8_code_at(cols, row, step * 32 + column)] = static_cast<uint8_t>(block.qs[column] + 128);
       }
     }
   }

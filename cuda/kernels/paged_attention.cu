@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(PagedAttentionArgum
 
   // Row r: token r / group of the tile, head r % group of the KV head. The lane's rows are g and g + 8.
   int position[2];
-  const uint16_t* query[2];
+  const float* query[2];
   for (int i = 0; i < 2; ++i) {
     const int row = g + 8 * i, token = tile.first_token + row / s.group;
     position[i] = row < rows ? a.positions[token] : -1;
@@ -74,7 +74,9 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(PagedAttentionArgum
     HEADRACE_UNROLL
     for (int i = 0; i < 4; ++i) {
       const bool present = position[i % 2] >= 0;
-      q[step][i] = present ? load_vector<uint32_t>(query[i % 2] + step * 16 + 2 * t + i / 2 * 8) : 0;
+      float2 pair = make_float2(0.0f, 0.0f);
+      if (present) pair = load_vector<float2>(query[i % 2] + step * 16 + 2 * t + i / 2 * 8);
+      q[step][i] = pack_half2(pair.x, pair.y);
     }
   }
 
@@ -132,7 +134,9 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(PagedAttentionArgum
         float& score = scores[j / 2][2 * i + j % 2];
         const int at = begin + j / 2 * 8 + 2 * t + j % 2;
         const bool seen = at <= position[i] && (a.window <= 0 || at > position[i] - a.window);
-        score = seen ? score * a.scale : -INFINITY;
+        score *= a.scale;
+        if (a.logit_softcap > 0) score = a.logit_softcap * tanhf(score / a.logit_softcap);
+        if (!seen) score = -INFINITY;
         largest = fmaxf(largest, score);
       }
       largest = fmaxf(largest, __shfl_xor_sync(kFull, largest, 1));
@@ -207,11 +211,13 @@ __global__ void __launch_bounds__(kThreads) merge_splits_kernel(PagedAttentionAr
   const int lane = static_cast<int>(threadIdx.x) % 32, position = a.positions[row / a.num_heads];
   const int first = a.window > 0 ? max(0, position - a.window + 1) / kAttentionSplit : 0;
   const int end = position / kAttentionSplit + 1;
-  float highest = -INFINITY, total = 0.0f;
+  float highest = -INFINITY;
   for (int split = first; split < end; ++split) highest = fmaxf(highest, s.stats[(row * s.splits + split) * 2]);
+  const float sink = a.sinks == nullptr ? -INFINITY : a.sinks[row % a.num_heads];
+  highest = fmaxf(highest, sink);
   for (int d = 2 * lane; d < head_dim; d += 64) {
     float2 value = make_float2(0.0f, 0.0f);
-    total = 0.0f;
+    float total = exponential(sink - highest);
     for (int split = first; split < end; ++split) {
       const int64_t part = row * s.splits + split;
       const float2 stats = load_vector<float2>(s.stats + part * 2);
@@ -221,7 +227,7 @@ __global__ void __launch_bounds__(kThreads) merge_splits_kernel(PagedAttentionAr
       value.x += sums.x * factor;
       value.y += sums.y * factor;
     }
-    store_vector(a.out + row * head_dim + d, pack_half2(value.x / total, value.y / total));
+    store_vector(a.out + row * head_dim + d, make_float2(value.x / total, value.y / total));
   }
 }
 

@@ -23,8 +23,8 @@ struct AttentionTile {
 
 // Row t at position p of its sequence sees the cached positions (p - window, p], its own stored already.
 struct PagedAttentionArguments {
-  const uint16_t* q = nullptr;  // float16 [num_tokens, num_heads, head_dim]
-  uint16_t* out = nullptr;      // float16 [num_tokens, num_heads, head_dim]
+  const float* q = nullptr;  // [num_tokens, num_heads, head_dim], rounded to float16
+  float* out = nullptr;      // likewise
   int64_t num_tokens = 0;
   int32_t num_heads = 0;                 // a multiple of layout.num_kv_heads, at most 16 times as many
   const AttentionTile* tiles = nullptr;  // on the device, of every row once
@@ -36,8 +36,10 @@ struct PagedAttentionArguments {
   KvLayout layout;                   // float16 keys and values, head_dim 64 or 128
   const std::byte* cache = nullptr;  // written throughout, if only with zeros
   float scale = 1.0f;
-  int32_t window = 0;          // 0: unlimited
-  float* workspace = nullptr;  // [attention_workspace()]
+  int32_t window = 0;            // 0: unlimited
+  float logit_softcap = 0.0f;    // 0: none
+  const float* sinks = nullptr;  // [num_heads] or null
+  float* workspace = nullptr;    // [attention_workspace()]
 
   int32_t group() const { return num_heads / layout.num_kv_heads; }
   int32_t rows_per_tile() const { return 16 / group(); }

@@ -1,8 +1,8 @@
 // A block for each row, which stays in registers between the sum of squares and the product: every byte is moved once.
 #include "device.h"
+#include "kernels/block_reduce.h"
 #include "kernels/row_kernels.h"
 #include "launch.h"
-#include "ptx/half.h"
 #include "ptx/memory.h"
 
 namespace headrace::cuda {
@@ -10,20 +10,10 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The sum over the block, the same in each thread. The order is fixed: lanes by halves, then warps in turn.
-HEADRACE_DEVICE float block_sum(float value) {
-  HEADRACE_SHARED_ARRAY(float, of_warp, kThreads / 32);
-  for (int bits = 16; bits > 0; bits /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, bits);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
-  __syncthreads();
-  float sum = 0.0f;
-  for (int warp = 0; warp < kThreads / 32; ++warp) sum += of_warp[warp];
-  return sum;
-}
-
 // kVectors: of four values, for each thread.
 template <int kVectors>
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(RmsNormArguments a) {
+  HEADRACE_SHARED_ARRAY(float, of_warp, kThreads / 32);
   float4 values[kVectors];
   const int size = static_cast<int>(a.size);
   float* const row = a.x + static_cast<int64_t>(blockIdx.x) * a.size;
@@ -45,18 +35,16 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(RmsNormArguments a) 
     squares += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
     values[i] = x;
   }
-  const float factor = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(a.size) + a.eps);
-  uint16_t* const out = a.out + static_cast<int64_t>(blockIdx.x) * a.size;
+  const float factor = 1.0f / sqrtf(block_sum<kThreads / 32>(squares, of_warp) / static_cast<float>(a.size) + a.eps);
+  float* const out = a.out + static_cast<int64_t>(blockIdx.x) * a.size;
   HEADRACE_UNROLL
   for (int i = 0; i < kVectors; ++i) {
     const int at = 4 * (static_cast<int>(threadIdx.x) + i * kThreads);
     if (at >= size) continue;
     const float4 x = values[i], weight = load_vector<float4>(a.weight + at);
-    store_vector(
-        out + at,
-        make_uint2(
-            pack_half2(x.x * factor * (weight.x + a.weight_offset), x.y * factor * (weight.y + a.weight_offset)),
-            pack_half2(x.z * factor * (weight.z + a.weight_offset), x.w * factor * (weight.w + a.weight_offset))));
+    store_vector(out + at,
+                 make_float4(x.x * factor * (weight.x + a.weight_offset), x.y * factor * (weight.y + a.weight_offset),
+                             x.z * factor * (weight.z + a.weight_offset), x.w * factor * (weight.w + a.weight_offset)));
   }
 }
 

@@ -1,18 +1,17 @@
 // A block for each token. Its threads work out the angles once, in float64, since a position times a frequency loses
 // in float32 what the sine needs; then each warp takes head after head of q, k and v.
 #include "device.h"
+#include "kernels/block_reduce.h"
+#include "kernels/float_type.h"
 #include "kernels/rope_store.h"
 #include "launch.h"
 #include "ptx/angle.h"
-#include "ptx/half.h"
-#include "ptx/memory.h"
 
 namespace headrace::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kMaxHeadDim = 256;
-constexpr unsigned kFull = 0xFFFFFFFFu;
+constexpr int kMaxHeadDim = 512;
 
 // The layout's numbers as plain values, worked out on the host.
 struct CacheShape {
@@ -23,11 +22,11 @@ struct CacheShape {
 HEADRACE_DEVICE void normalize(float* head, int head_dim, const float* weight, float eps, float offset, int lane) {
   float squares = 0.0f;
   for (int d = lane; d < head_dim; d += 32) squares += head[d] * head[d];
-  for (int bits = 16; bits > 0; bits /= 2) squares += __shfl_xor_sync(kFull, squares, bits);
-  const float factor = 1.0f / sqrtf(squares / static_cast<float>(head_dim) + eps);
+  const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(head_dim) + eps);
   for (int d = lane; d < head_dim; d += 32) head[d] *= factor * (weight[d] + offset);
 }
 
+template <FloatType kType>
 __global__ void __launch_bounds__(kThreads) rope_store_kernel(RopeStoreArguments a, CacheShape cache) {
   HEADRACE_SHARED_ARRAY(float, cosines, kMaxHeadDim / 2);
   HEADRACE_SHARED_ARRAY(float, sines, kMaxHeadDim / 2);
@@ -54,9 +53,12 @@ __global__ void __launch_bounds__(kThreads) rope_store_kernel(RopeStoreArguments
     const int head = is_query ? item : (item - num_heads) % num_kv_heads;
     const float* from = is_query ? a.q + (token * num_heads + head) * head_dim
                                  : (is_key ? a.k : a.v) + (token * num_kv_heads + head) * head_dim;
+    // A lane loads and stores the same dims, so that this does not overtake what another still stores.
     for (int d = lane; d < head_dim; d += 32) row[d] = from[d];
     const float* const norm = is_query ? a.q_norm : is_key ? a.k_norm : nullptr;
-    if (norm != nullptr) normalize(row, head_dim, norm, a.norm_eps, a.norm_weight_offset, lane);
+    if (norm != nullptr && !a.norm_after_rotation) {
+      normalize(row, head_dim, norm, a.norm_eps, a.norm_weight_offset, lane);
+    }
     __syncwarp();
     if (is_query || is_key) {
       for (int i = lane; i < pairs; i += 32) {
@@ -67,20 +69,22 @@ __global__ void __launch_bounds__(kThreads) rope_store_kernel(RopeStoreArguments
       }
     }
     __syncwarp();
+    if (norm != nullptr && a.norm_after_rotation) {
+      normalize(row, head_dim, norm, a.norm_eps, a.norm_weight_offset, lane);
+    }
     std::byte* const cached = block + head * cache.head_bytes;
-    if (is_key) {  // 16 tokens lie side by side
-      uint16_t* const key =
-          reinterpret_cast<uint16_t*>(cached) + offset / kKvTile * head_dim * kKvTile + offset % kKvTile;
-      for (int d = lane; d < head_dim; d += 32) key[d * kKvTile] = float_to_half_bits(row[d]);
+    if (is_query) {
+      const float factor = a.q_scale == nullptr ? 1.0f : a.q_scale[token];
+      float* const out = a.q + (token * num_heads + head) * head_dim;
+      for (int d = lane; d < head_dim; d += 32) out[d] = row[d] * factor;
+    } else if (is_key) {  // 16 tokens lie side by side
+      const int64_t first = offset / kKvTile * head_dim * kKvTile + offset % kKvTile;
+      for (int d = lane; d < head_dim; d += 32) store_float<kType>(cached, first + d * kKvTile, row[d]);
     } else {
-      uint16_t* const out = is_query ? a.q_out + (token * num_heads + head) * head_dim
-                                     : reinterpret_cast<uint16_t*>(cached + cache.values_offset) + offset * head_dim;
-      for (int d = 2 * lane; d < head_dim; d += 64) {
-        const float2 pair = load_vector<float2>(row + d);
-        store_vector(out + d, pack_half2(pair.x, pair.y));
+      for (int d = lane; d < head_dim; d += 32) {
+        store_float<kType>(cached + cache.values_offset, offset * head_dim + d, row[d]);
       }
     }
-    __syncwarp();
   }
 }
 
@@ -88,9 +92,8 @@ __global__ void __launch_bounds__(kThreads) rope_store_kernel(RopeStoreArguments
 
 cudaError_t rope_and_store_kv(const RopeStoreArguments& a, cudaStream_t stream) {
   const KvLayout& layout = a.layout;
-  if (layout.dtype != KvDType::kF16 || layout.content != KvContent::kKeysAndValues || layout.head_dim <= 0 ||
-      layout.head_dim % 32 != 0 || layout.head_dim > kMaxHeadDim || a.rotary_dim % 2 != 0 || a.rotary_dim < 0 ||
-      a.rotary_dim > layout.head_dim || a.num_tokens < 0) {
+  if (layout.content != KvContent::kKeysAndValues || layout.head_dim <= 0 || layout.head_dim > kMaxHeadDim ||
+      a.rotary_dim % 2 != 0 || a.rotary_dim < 0 || a.rotary_dim > layout.head_dim || a.num_tokens < 0) {
     return cudaErrorInvalidValue;
   }
   if (a.num_tokens == 0) return cudaSuccess;
@@ -100,8 +103,14 @@ cudaError_t rope_and_store_kv(const RopeStoreArguments& a, cudaStream_t stream) 
                          static_cast<int64_t>(layout.block_bytes()),
                          static_cast<int64_t>(layout.head_bytes()),
                          static_cast<int64_t>(layout.values_offset())};
-  return launch("rope_and_store_kv", rope_store_kernel,
-                {dim3(static_cast<unsigned>(a.num_tokens)), kThreads, 0, stream}, a, cache);
+  const LaunchShape shape{dim3(static_cast<unsigned>(a.num_tokens)), kThreads, 0, stream};
+  switch (layout.dtype) {
+    case KvDType::kF32: return launch("rope_and_store_kv", rope_store_kernel<FloatType::kF32>, shape, a, cache);
+    case KvDType::kF16: return launch("rope_and_store_kv", rope_store_kernel<FloatType::kF16>, shape, a, cache);
+    case KvDType::kBF16: return launch("rope_and_store_kv", rope_store_kernel<FloatType::kBF16>, shape, a, cache);
+    case KvDType::kQ8: break;
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace headrace::cuda

@@ -39,6 +39,28 @@ HEADRACE_DEVICE uint32_t pack_half2(float low, float high) {
 #endif
 }
 
+HEADRACE_DEVICE float bfloat_bits_to_float(uint16_t bits) { return __uint_as_float(static_cast<unsigned>(bits) << 16); }
+
+HEADRACE_DEVICE uint16_t float_to_bfloat_bits(float value) {
+#if defined(__CUDACC__)
+  uint16_t out;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out) : "f"(value));
+  return out;
+#else
+  return float_to_bfloat16(value);
+#endif
+}
+
+HEADRACE_DEVICE uint32_t pack_bfloat2(float low, float high) {
+#if defined(__CUDACC__)
+  uint32_t out;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+#else
+  return static_cast<uint32_t>(float_to_bfloat16(low)) | static_cast<uint32_t>(float_to_bfloat16(high)) << 16;
+#endif
+}
+
 // Element by element of two pairs.
 HEADRACE_DEVICE uint32_t subtract_half2(uint32_t a, uint32_t b) {
 #if defined(__CUDACC__)

@@ -43,6 +43,7 @@ void SettingArguments::add_to(CLI::App& command) {
   command.add_option("-t,--threads", threads, "threads (0, the default: all processors this process may use)")
       ->transform(within(0, INT32_MAX));
   command.add_option("--isa", isa, "instruction set: auto, baseline, avx2, avx_vnni, avx512_vnni, neon, neon_dotprod");
+  command.add_option("--device", device, "where to compute: cpu, cuda, cuda:N, emulated-cuda (test builds)");
   command.add_option("--kv-dtype", kv_dtype, "type of cached keys and values: f32, f16, bf16, q8");
   command.add_option("--kv-disk-path", kv_disk_path, "folder for cached blocks that memory has no room for");
   command.add_option("--kv-disk-bytes", kv_disk_bytes, "bytes of the files there (default: 4 GiB)");
@@ -62,6 +63,7 @@ headrace::Options SettingArguments::options(std::initializer_list<std::string_vi
   options.set_log(print_warning, nullptr);
   if (threads > 0) options.set("engine.threads", std::to_string(threads));
   if (!isa.empty()) options.set("engine.isa", isa);
+  if (!device.empty()) options.set("model.device", device);
   if (!kv_dtype.empty()) options.set("kv.dtype", kv_dtype);
   if (!drafter.empty()) options.set("scheduler.drafter", drafter);
   if (!kv_disk_path.empty()) options.set("kv.disk_path", kv_disk_path);

@@ -8,6 +8,7 @@
 
 #include "base/cpu_features.h"
 #include "base/processor_list.h"
+#include "engine/device_backend.h"
 
 namespace headrace::engine {
 namespace {
@@ -60,6 +61,13 @@ Status set_isa(EngineOptions& options, const OptionInfo& info, std::string_view 
   for (const Isa isa : kAllIsas) known |= value == isa_name(isa);
   if (!known) return refuse(info, value);
   options.isa = std::string(value);
+  return Status();
+}
+
+Status set_device(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  // Names alone; whether there is such a device is asked when a model is loaded.
+  if (value.size() > 32 || !is_device_name(value)) return refuse(info, value);
+  options.device = std::string(value);
   return Status();
 }
 
@@ -203,6 +211,11 @@ constexpr Option kOptions[] = {
       "Measure the model's ops for headrace_model_describe_profile; trace also keeps each call, for "
       "headrace_model_describe_trace. Off costs nothing."},
      set_profile},
+    {{"model.device", "text", "cpu", "cpu|cuda|cuda:N|emulated-cuda",
+      "Where the model is computed and its cache lies: the processor, or the CUDA device of this number by way of "
+      "libheadrace-cuda.so; emulated-cuda, of test builds, is CUDA on the processor. A device that is not there, or "
+      "lacks an op that the model needs, is refused when the model is loaded; nothing goes to the processor instead."},
+     set_device},
     {{"model.activations", "choice", "int8", "int8|int16|float32",
       "How layers with quantized weights see their inputs; float32 keeps the weights decoded, as model.exact does."},
      set_activations},

@@ -41,9 +41,10 @@ enum class ScheduleMode : int32_t { kLatency, kBalanced, kThroughput };
 // Values as plain members, so that C++ callers can set them directly; set() is the same by name. Copyable; one thread
 // at a time per object.
 struct EngineOptions {
-  int32_t threads = 0;        // 0: every processor this process may use
-  std::vector<int> affinity;  // processors; empty: threads are not bound
-  int32_t priority = 0;       // of the model's turns among those of its runtime
+  int32_t threads = 0;         // 0: every processor this process may use
+  std::vector<int> affinity;   // processors; empty: threads are not bound
+  int32_t priority = 0;        // of the model's turns among those of its runtime
+  std::string device = "cpu";  // as engine/device_backend.h names them
   std::string isa = "auto";
   std::string tuning = "auto";  // "auto", "off" or a path
   ProfileMode profile = ProfileMode::kOff;

@@ -115,6 +115,7 @@ Result<std::shared_ptr<KvCache>> make_cache(const EngineModel& model, const Engi
   KvCacheConfig config;
   config.layers = model.executor->kv_layouts(options.kv_dtype, options.kv_block_size);
   config.num_blocks = tokens / options.kv_block_size + (tokens % options.kv_block_size != 0 ? 1 : 0);
+  config.memory = model.executor->memory();
   config.prefix_index = options.kv_prefix_index;
   config.zero_retention = options.zero_retention;
   config.state_floats = model.executor->state_floats();

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/device_memory.h"
 #include "base/hash.h"
 #include "base/memory_budget.h"
 #include "base/status.h"
@@ -63,6 +64,8 @@ class StepExecutor {
   virtual Status check_hidden_layers(std::span<const int32_t> layers) const;
   // Of the backend: "cpu/avx2" and its threads.
   virtual std::string_view backend_name() const { return "none"; }
+  // Where the backend wants the cache; null: in the program's memory.
+  virtual std::shared_ptr<DeviceMemory> memory() const { return nullptr; }
   virtual int num_threads() const { return 1; }
   // Where forward passes and steps are recorded, or null.
   virtual OpProfile* profile() const { return nullptr; }

@@ -11,6 +11,7 @@
 #include "base/memory_budget.h"
 #include "base/turn_queue.h"
 #include "cpu/cpu_backend.h"
+#include "engine/device_backend.h"
 #include "engine/image_reader.h"
 #include "engine/input_reader.h"
 #include "engine/runtime.h"
@@ -68,6 +69,7 @@ class ModelExecutor : public StepExecutor, public ImageReader, public InputReade
     return headrace::check_hidden_layers(model_->spec(), layers);
   }
   std::string_view backend_name() const override { return backend_->name(); }
+  std::shared_ptr<DeviceMemory> memory() const override { return backend_->memory(); }
   int num_threads() const override { return backend_->num_threads(); }
   OpProfile* profile() const override { return backend_->profile(); }
 
@@ -194,9 +196,16 @@ Result<std::shared_ptr<const TuningTable>> tuning_of(const EngineOptions& option
   return std::shared_ptr<const TuningTable>(std::make_shared<TuningTable>(table.take()));
 }
 
-}  // namespace
+Result<std::unique_ptr<Backend>> make_device_backend(const EngineOptions& options) {
+  if (options.self_check) {
+    return unsupported("model.self_check", "ops of {} are compared with the reference in tests alone", options.device);
+  }
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, open_device_backend(options.device));
+  if (options.kv_dtype == KvDType::kQ8) HEADRACE_RETURN_IF_ERROR(backend->check_use({"paged_attention", "a q8 cache"}));
+  return backend;
+}
 
-Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
+Result<std::unique_ptr<Backend>> make_processor_backend(const EngineOptions& options) {
   const auto isa = choose_isa(options.isa);
   if (!isa.ok()) return Status(isa.status().code(), isa.status().message(), "engine.isa");
   CpuBackendOptions cpu;
@@ -210,7 +219,13 @@ Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
     cpu.processors = options.affinity;
   }
   HEADRACE_ASSIGN_OR_RETURN(cpu.tuning, tuning_of(options, tuning_target(isa_name(*isa))));
-  auto backend = make_cpu_backend(cpu);
+  return make_cpu_backend(cpu);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options) {
+  auto backend = options.device == "cpu" ? make_processor_backend(options) : make_device_backend(options);
   if (!backend.ok() || options.profile == ProfileMode::kOff) return backend;
   return make_profiling_backend(backend.take(), std::make_shared<OpProfile>(options.profile == ProfileMode::kTrace));
 }

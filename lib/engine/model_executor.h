@@ -11,7 +11,7 @@
 
 namespace headrace::engine {
 
-// The backend that the options name: the one place where backends are chosen. kUnsupported with "engine.isa" as place
+// The backend that the options name: the one place where backends are chosen. open_device_backend()'s errors; kUnsupported with "engine.isa" as place
 // for an instruction set that the machine lacks; the failure of reading the table that "engine.tuning" names, with that
 // before the place.
 Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& options);

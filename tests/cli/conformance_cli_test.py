@@ -149,6 +149,20 @@ class Conformance(CommandTest):
         self.assert_fails("conformance", self.folder, says="holds no model with golden.safetensors beside it")
         self.assert_wrong_usage("conformance", says="folder is required")
 
+    @unittest.skipUnless(os.environ.get("HEADRACE_EMULATED_CUDA"), "no emulator in this build")
+    def test_emulated_cuda(self):
+        settings = ("--device", "emulated-cuda", "--only", "llama", "--only", "qwen3", "--only", "gemma3")
+        rows = conformance(SHIPPED, *settings, "--set", "model.exact=true", code=0)[0]
+        for row in rows.values():
+            self.assertTrue(row["passed"], row)
+        self.assert_fails("run", "-m", os.path.join(SHIPPED, "llama"), "-p", "x", "--device", "emulated-cuda",
+                          "--kv-dtype", "q8", says="has no paged_attention with a q8 cache")
+
+    def test_devices_that_are_not_there(self):
+        self.assert_fails("conformance", SHIPPED, "--device", "cuda:x", says="model.device")
+        rows = conformance(SHIPPED, "--only", "llama", "--device", "cuda:99", code=1)[0]
+        self.assertIn("model.device", rows["llama"]["failures"][0])
+
     @unittest.skipUnless(os.path.isdir(os.path.join(DATA, "goldens", "models")), "HEADRACE_TEST_DATA is not there")
     def test_every_other_model_conforms(self):
         rows, _, _ = conformance(os.path.join(DATA, "goldens", "models"), code=0)

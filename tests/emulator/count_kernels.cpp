@@ -14,6 +14,7 @@
 #include "emulator/findings.h"
 #include "emulator/options.h"
 #include "emulator/roofline.h"
+#include "kernels/linear_half.h"
 #include "kernels/linear_q8_0.h"
 #include "kernels/paged_attention.h"
 #include "kernels/rope_store.h"
@@ -69,21 +70,21 @@ std::string norm_and_elements() {
   constexpr int64_t kTokens = 16, kSize = 4096, kWidth = 14336, kVocab = 1000;
   auto* x = zeros<float>(kTokens * kWidth);
   auto* other = zeros<float>(kTokens * kWidth);
-  auto* out = zeros<uint16_t>(kTokens * kWidth);
+  auto* out = zeros<float>(kTokens * kWidth);
   auto* weight = zeros<float>(kSize);
   auto* table = zeros<uint16_t>(kVocab * kSize);
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < kTokens; ++i) ids.push_back(61 * i);
   const auto* device_ids = copied(ids);
-  return row("rms_norm", "16 x 4096, with a residual", kTokens * kSize * 14.0 + kSize * 4,
+  return row("rms_norm", "16 x 4096, with a residual", kTokens * kSize * 16.0 + kSize * 4,
              [&] {
                return cuda::rms_norm({x, other, weight, kTokens, kSize, 1e-5f, 0.0f, out}, nullptr);
              }) +
          row("embed", "16 x 4096", kTokens * kSize * 6.0,
              [&] {
-               return cuda::embed({table, device_ids, kTokens, kSize, 1.0f, x}, nullptr);
+               return cuda::embed({table, cuda::FloatType::kF16, device_ids, kTokens, kSize, 1.0f, x}, nullptr);
              }) +
-         row("gated_activation", "16 x 14336, SiLU", kTokens * kWidth * 10.0, [&] {
+         row("gated_activation", "16 x 14336, SiLU", kTokens * kWidth * 12.0, [&] {
            return cuda::gated_activation({x, other, kTokens * kWidth, Activation::kSilu, 0.0f, out}, nullptr);
          });
 }
@@ -94,11 +95,37 @@ std::string linear(int64_t tokens) {
   a.weight = {zeros<uint8_t>(kRows * kCols), zeros<uint16_t>(kRows * kCols / 32), kRows, kCols};
   a.x = zeros<uint16_t>(static_cast<size_t>(tokens * kCols));
   a.num_tokens = tokens;
-  a.workspace = zeros<float>(cuda::q8_workspace(a.weight, tokens));
-  a.y = zeros<float>(static_cast<size_t>(tokens * kRows));
+  a.workspace = zeros<float>(cuda::linear_workspace(kRows, kCols, tokens));
+  a.to.y = zeros<float>(static_cast<size_t>(tokens * kRows));
+  a.to.y_stride = kRows;
   const double ideal = kRows * kCols * 34.0 / 32 + static_cast<double>(tokens) * (kCols * 2 + kRows * 4);
   return row("linear_q8_0", std::to_string(tokens) + " x 2048 by 2048 x 2048", ideal,
              [&] { return cuda::linear_q8_0(a, nullptr); });
+}
+
+std::string linear_half(int64_t tokens) {
+  constexpr int64_t kRows = 2048, kCols = 2048;
+  cuda::LinearHalfArguments a;
+  a.weight = zeros<uint16_t>(kRows * kCols);
+  a.rows = kRows;
+  a.cols = kCols;
+  a.x = zeros<uint16_t>(static_cast<size_t>(tokens * kCols));
+  a.num_tokens = tokens;
+  a.workspace = zeros<float>(cuda::linear_workspace(kRows, kCols, tokens));
+  a.to.y = zeros<float>(static_cast<size_t>(tokens * kRows));
+  a.to.y_stride = kRows;
+  const double ideal = kRows * kCols * 2.0 + static_cast<double>(tokens) * (kCols * 2 + kRows * 4);
+  return row("linear_half", std::to_string(tokens) + " x 2048 by 2048 x 2048", ideal,
+             [&] { return cuda::linear_half(a, nullptr); });
+}
+
+std::string narrow() {
+  constexpr int64_t kTokens = 16, kSize = 4096;
+  cuda::NarrowRowsArguments a{
+      zeros<float>(kTokens * kSize), kTokens, kSize, cuda::FloatType::kBF16, zeros<uint16_t>(kTokens * kSize),
+      zeros<float>(kTokens)};
+  return row("narrow_rows", "16 x 4096, to bfloat16", kTokens * (kSize * 6.0 + 4),
+             [&] { return cuda::narrow_rows(a, nullptr); });
 }
 
 std::string attention() {
@@ -112,8 +139,8 @@ std::string attention() {
     for (int32_t block = 0; block < blocks; ++block) tables.push_back(i * blocks + block);
   }
   cuda::PagedAttentionArguments a;
-  a.q = zeros<uint16_t>(kSequences * kHeads * kDim);
-  a.out = zeros<uint16_t>(kSequences * kHeads * kDim);
+  a.q = zeros<float>(kSequences * kHeads * kDim);
+  a.out = zeros<float>(kSequences * kHeads * kDim);
   a.num_tokens = a.num_tiles = kSequences;
   a.num_heads = kHeads;
   a.tiles = copied(tiles);
@@ -125,7 +152,7 @@ std::string attention() {
   a.cache = zeros<std::byte>(static_cast<size_t>(kSequences * blocks) * layout.block_bytes());
   a.scale = 0.088f;
   a.workspace = zeros<float>(cuda::attention_workspace(a));
-  const double ideal = 2.0 * 2 * kSequences * (kLength * kKvHeads + kHeads) * kDim;
+  const double ideal = 2.0 * kSequences * (2 * kLength * kKvHeads + 2 * 2 * kHeads) * kDim;
   return row("paged_attention", "4 rows of 1024 positions, 32 heads over 8 of 128", ideal,
              [&] { return cuda::paged_attention(a, nullptr); });
 }
@@ -146,8 +173,7 @@ std::string rope() {
   std::vector<int64_t> slots;
   for (int64_t i = 0; i < kTokens; ++i) slots.push_back(i);
   a.slots = copied(slots);
-  a.q_out = zeros<uint16_t>(kTokens * kHeads * kDim);
-  return row("rope_and_store_kv", "16 tokens, 32 and 8 heads of 128", kTokens * (kHeads + 2.0 * kKvHeads) * kDim * 6,
+  return row("rope_and_store_kv", "16 tokens, 32 and 8 heads of 128", kTokens * (kHeads * 8.0 + kKvHeads * 12.0) * kDim,
              [&] { return cuda::rope_and_store_kv(a, nullptr); });
 }
 
@@ -156,7 +182,8 @@ std::string table() {
   return "| kernel | shape | device memory | of the ideal | L2 | bank conflicts | MFLOP of mma | H200, us | B200, us "
          "|\n"
          "|---|---|---|---|---|---|---|---|---|\n" +
-         norm_and_elements() + rope() + linear(1) + linear(16) + attention();
+         norm_and_elements() + rope() + narrow() + linear_half(1) + linear_half(16) + linear(1) + linear(16) +
+         attention();
 }
 
 }  // namespace

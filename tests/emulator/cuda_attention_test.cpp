@@ -17,16 +17,20 @@ struct Sequence {
   int32_t length, rows;
 };
 
+const std::vector<float> kSinks = random_floats(16, 12);
+
 struct Case {
   KvLayout layout;
   int32_t num_heads;
   int32_t window;
   std::vector<Sequence> sequences;
-  std::vector<uint16_t> q;
+  std::vector<float> q;  // that float16 holds
   std::vector<uint8_t> cache;
   std::vector<std::vector<int32_t>> blocks;  // of each sequence
   std::vector<int32_t> positions;
   int32_t max_blocks = 0, max_position = 0;
+  float softcap = 0.0f;
+  bool with_sinks = false;
 
   int64_t num_tokens() const { return static_cast<int64_t>(positions.size()); }
 };
@@ -54,12 +58,12 @@ Case make(int32_t head_dim, int32_t num_heads, int32_t num_kv_heads, int32_t win
     c.cache.push_back(static_cast<uint8_t>(half >> 8));
   }
   for (size_t i = 0; i < c.positions.size() * static_cast<size_t>(num_heads * head_dim); ++i) {
-    c.q.push_back(float_to_half(normal(random)));
+    c.q.push_back(half_to_float(float_to_half(normal(random))));
   }
   return c;
 }
 
-std::vector<uint16_t> run(const Case& c) {
+std::vector<float> run(const Case& c) {
   std::vector<int32_t> tables;
   for (const std::vector<int32_t>& blocks : c.blocks) {
     tables.insert(tables.end(), blocks.begin(), blocks.end());
@@ -76,7 +80,7 @@ std::vector<uint16_t> run(const Case& c) {
       tiles.push_back({sequence, token, std::min(a.rows_per_tile(), end - token)});
     }
   }
-  DeviceArray<uint16_t> q(c.q), out(c.q.size());
+  DeviceArray<float> q(c.q), out(c.q.size()), sinks(kSinks);
   DeviceArray<uint8_t> cache(c.cache);
   DeviceArray<int32_t> positions(c.positions), device_tables(tables);
   DeviceArray<cuda::AttentionTile> device_tiles(tiles);
@@ -92,6 +96,8 @@ std::vector<uint16_t> run(const Case& c) {
   a.cache = reinterpret_cast<const std::byte*>(cache.get());
   a.scale = 1.0f / std::sqrt(static_cast<float>(c.layout.head_dim));
   a.window = c.window;
+  a.logit_softcap = c.softcap;
+  a.sinks = c.with_sinks ? sinks.get() : nullptr;
   DeviceArray<float> workspace(cuda::attention_workspace(a));
   a.workspace = workspace.get();
   REQUIRE(cuda::paged_attention(a, nullptr) == cudaSuccess);
@@ -99,8 +105,7 @@ std::vector<uint16_t> run(const Case& c) {
 }
 
 std::vector<float> expected(const Case& c) {
-  std::vector<float> q, out(c.q.size());
-  for (const uint16_t half : c.q) q.push_back(half_to_float(half));
+  std::vector<float> out(c.q.size());
   std::vector<int32_t> starts = {0};
   std::vector<const int32_t*> tables;
   for (size_t i = 0; i < c.sequences.size(); ++i) {
@@ -108,7 +113,7 @@ std::vector<float> expected(const Case& c) {
     tables.push_back(c.blocks[i].data());
   }
   PagedAttentionParams p;
-  p.q = q.data();
+  p.q = c.q.data();
   p.out = out.data();
   p.num_heads = c.num_heads;
   p.num_seqs = static_cast<int32_t>(c.sequences.size());
@@ -119,19 +124,21 @@ std::vector<float> expected(const Case& c) {
   p.cache = reinterpret_cast<const std::byte*>(c.cache.data());
   p.scale = 1.0f / std::sqrt(static_cast<float>(c.layout.head_dim));
   p.window = c.window;
+  p.logit_softcap = c.softcap;
+  p.sinks = c.with_sinks ? kSinks.data() : nullptr;
   reference_paged_attention(p);
   return out;
 }
 
 // The weights of the values are rounded to float16, each by at most 2^-11 of itself, so their sum errs by 2^-11 of the mean
-// magnitude of the values, below 1.5 for unit normals; then the output is rounded. Scores err by some 128 float32
-// roundings of at most 60, which the exponential passes on.
-double worst(const std::vector<float>& wanted, const std::vector<uint16_t>& out) {
+// magnitude of the values, below 1.5 for unit normals. Scores err by some 128 float32 roundings of at most 60, which the
+// exponential passes on.
+double worst(const std::vector<float>& wanted, const std::vector<float>& out) {
   double worst = 0.0;
   for (size_t i = 0; i < out.size(); ++i) {
     const double value = static_cast<double>(wanted[i]);
-    const double bound = 0x1p-11 * (1.5 + std::fabs(value)) + 128 * 0x1p-24 * 60;
-    const double share = std::fabs(static_cast<double>(half_to_float(out[i])) - value) / bound;
+    const double bound = 0x1p-11 * 1.5 + 128 * 0x1p-24 * 60;
+    const double share = std::fabs(static_cast<double>(out[i]) - value) / bound;
     worst = share <= 1.0 ? std::max(worst, share) : INFINITY;
   }
   return worst;
@@ -155,9 +162,20 @@ TEST_CASE("Paged attention of longer sequences, larger groups and windows") {
   take_counters();
 }
 
+TEST_CASE("Paged attention with a soft cap and sinks") {
+  for (const bool with_sinks : {false, true}) {
+    Case c = make(64, 4, 2, with_sinks ? 20 : 0, {{70, 1}, {33, 5}});
+    c.softcap = with_sinks ? 0.0f : 2.0f;
+    c.with_sinks = with_sinks;
+    CHECK(worst(expected(c), run(c)) <= 1.0);
+    CHECK(to_string(take_findings()).empty());
+  }
+  take_counters();
+}
+
 TEST_CASE("A row's attention has the same bits whole, in chunks and alone") {
   const Case whole = make(64, 4, 2, 0, {{530, 20}});
-  const std::vector<uint16_t> all = run(whole);
+  const std::vector<float> all = run(whole);
   const size_t row = 4 * 64;
   for (const int32_t chunk : {1, 3, 8}) {
     for (int32_t end = 530 - 20 + chunk; end <= 530; end += chunk) {
@@ -169,9 +187,9 @@ TEST_CASE("A row's attention has the same bits whole, in chunks and alone") {
       const size_t first = static_cast<size_t>(end - chunk - 510) * row, count = static_cast<size_t>(chunk) * row;
       part.q.assign(whole.q.begin() + static_cast<std::ptrdiff_t>(first),
                     whole.q.begin() + static_cast<std::ptrdiff_t>(first + count));
-      const std::vector<uint16_t> some = run(part);
+      const std::vector<float> some = run(part);
       INFO("rows before " << end << ", " << chunk << " of them");
-      CHECK(std::memcmp(some.data(), all.data() + first, count * 2) == 0);
+      CHECK(std::memcmp(some.data(), all.data() + first, count * sizeof(float)) == 0);
     }
   }
   CHECK(to_string(take_findings()).empty());
@@ -184,7 +202,7 @@ TEST_CASE("Decode attention reads the cache once and meets no bank twice") {
   const std::vector<Counters> counters = take_counters();
   REQUIRE(counters.size() == 2);
   INFO(to_string(counters[0]) << to_string(counters[1]));
-  const double ideal = (1024.0 + 512.0) * 2 * 2 * 128 * 2 + 2 * 2.0 * 8 * 128 * 2;
+  const double ideal = (1024.0 + 512.0) * 2 * 2 * 128 * 2 + 2 * 2.0 * 8 * 128 * 4;
   const double moved = static_cast<double>(counters[0].bytes_read + counters[0].bytes_written + counters[1].bytes_read +
                                            counters[1].bytes_written);
   CHECK(moved <= 1.05 * ideal);
@@ -195,7 +213,7 @@ TEST_CASE("Decode attention reads the cache once and meets no bank twice") {
 
 TEST_CASE("Each synchronisation point of paged attention is needed") {
   const Case c = make(64, 4, 2, 0, {{200, 1}, {33, 5}});
-  const std::vector<uint16_t> right = run(c);
+  const std::vector<float> right = run(c);
   const std::vector<Mutant> mutants = run_mutants([&] { return run(c) == right; });
   INFO(to_string(mutants));
   CHECK(mutants.size() == 5);

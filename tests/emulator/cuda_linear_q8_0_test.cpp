@@ -47,12 +47,12 @@ std::vector<float> run(const Product& p, int64_t tokens) {
   cuda::pack_q8_0(p.blocks.data(), p.rows, p.cols, codes.data(), scales.data());
   DeviceArray<uint8_t> device_codes(codes);
   DeviceArray<uint16_t> device_scales(scales), x(p.x);
-  cuda::LinearQ8Arguments a{
-      {device_codes.get(), device_scales.get(), p.rows, p.cols}, x.get(), tokens, nullptr, nullptr};
-  DeviceArray<float> workspace(std::max<size_t>(cuda::q8_workspace(a.weight, tokens), 1)),
+  cuda::LinearQ8Arguments a{{device_codes.get(), device_scales.get(), p.rows, p.cols}, x.get(), tokens, nullptr, {}};
+  DeviceArray<float> workspace(std::max<size_t>(cuda::linear_workspace(p.rows, p.cols, tokens), 1)),
       y(static_cast<size_t>(tokens * p.rows));
   a.workspace = workspace.get();
-  a.y = y.get();
+  a.to.y = y.get();
+  a.to.y_stride = p.rows;
   REQUIRE(cuda::linear_q8_0(a, nullptr) == cudaSuccess);
   return y.read();
 }
@@ -98,8 +98,8 @@ TEST_CASE("The Q8_0 product of odd shapes, with K whole and cut") {
     CHECK(worst(p, run(p, tokens)) <= 1.0);
     CHECK(to_string(take_findings()).empty());
   }
-  CHECK(cuda::q8_splits(40, 2048) == 4);
-  CHECK(cuda::q8_splits(16384, 4096) == 1);
+  CHECK(cuda::linear_splits(40, 2048) == 4);
+  CHECK(cuda::linear_splits(16384, 4096) == 1);
   take_counters();
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("The Q8_0 product reads its weights once and meets no bank twice") {
     REQUIRE(counters.size() == 2);
     const Counters& c = counters[0];
     INFO(to_string(c));
-    const double parts = 4.0 * static_cast<double>(cuda::q8_splits(512, 1024) * tokens * 512);
+    const double parts = 4.0 * static_cast<double>(cuda::linear_splits(512, 1024) * tokens * 512);
     const double weights = 512.0 * 1024 * 34 / 32, inputs = 2.0 * static_cast<double>(tokens) * 1024;
     CHECK(static_cast<double>(c.bytes_read) <= 1.05 * (weights + inputs));
     CHECK(static_cast<double>(c.bytes_written) == parts);
