@@ -62,12 +62,17 @@ void set_encoder_input(headrace::Request& request, const py::handle& input) {
 }
 
 // A waveform, or a tuple of one and its rate; a rate of 16000 alone is taken, so it need not be said.
-void set_audio(headrace::Request& request, const py::handle& audio) {
+std::pair<Floats, uint32_t> audio_of(const py::handle& audio) {
   uint32_t rate = 16000;
   py::object given = py::reinterpret_borrow<py::object>(audio);
   if (py::isinstance<py::tuple>(audio)) std::tie(given, rate) = audio.cast<std::pair<py::object, uint32_t>>();
   const auto samples = Floats::ensure(given);
   if (!samples || samples.ndim() != 1) throw py::cast_error("one axis is needed");
+  return {samples, rate};
+}
+
+void set_audio(headrace::Request& request, const py::handle& audio) {
+  const auto [samples, rate] = audio_of(audio);
   request.set_audio(samples.data(), static_cast<size_t>(samples.size()), rate);
 }
 
@@ -242,6 +247,9 @@ class PythonScheduler {
     headrace::Request request(model_);
     set_prompt(request, prompt);
     set_parameters(request, arguments);
+    return submit(request);
+  }
+  uint64_t submit(const headrace::Request& request) {
     py::gil_scoped_release release;
     // Within the lock, so that no event is sorted before there is a queue for it.
     std::lock_guard lock(mutex_);
@@ -249,6 +257,7 @@ class PythonScheduler {
     events_[id];
     return id;
   }
+  const headrace::Model& model() const { return model_; }
   void cancel(uint64_t request_id) { scheduler_.cancel(request_id); }
 
   // One step, after the one in flight; true while there is work. May wait.
@@ -514,6 +523,56 @@ py::object generate(PythonScheduler& self, const py::object& prompt, const py::k
   return py::cast(outputs);
 }
 
+// A request of a transcription to its end.
+void write_window(PythonScheduler& self, headrace::Transcription& transcription, const headrace::Request& request) {
+  const uint64_t request_id = self.submit(request);
+  try {
+    for (;;) {
+      std::optional<headrace::Event> event;
+      {
+        py::gil_scoped_release release;
+        event = self.wait(request_id);
+      }
+      if (!event) break;
+      if (event->type() == headrace::EventType::kFailed) throw event->error();
+      transcription.take(*event);
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }
+  } catch (...) {
+    self.abandon(request_id);
+    throw;
+  }
+}
+
+py::object transcribe(PythonScheduler& self, const py::object& audio, const std::optional<std::string>& language,
+                      const std::optional<std::string>& task, bool timestamps, const py::kwargs& arguments) {
+  headrace::Request settings(self.model());
+  set_parameters(settings, arguments);
+  headrace::Transcription::Params params;
+  params.language = language.value_or("");
+  params.task = task.value_or("");
+  params.timestamps = timestamps;
+  params.settings = &settings;
+  std::pair<Floats, uint32_t> sound;
+  try {
+    sound = audio_of(audio);
+  } catch (const py::cast_error& error) {
+    throw py::type_error(std::string("audio: ") + error.what());
+  }
+  headrace::Transcription transcription(self.model(), sound.first.data(), static_cast<size_t>(sound.first.size()),
+                                        sound.second, params);
+  while (const std::optional<headrace::Request> request = transcription.next()) {
+    write_window(self, transcription, *request);
+  }
+  const py::module_ types = py::module_::import("headrace._generation");
+  py::list segments;
+  for (size_t i = 0; i < transcription.num_segments(); ++i) {
+    headrace::SpeechSegment segment = transcription.segment(i);
+    segments.append(types.attr("Segment")(segment.start, segment.end, segment.text, std::move(segment.tokens)));
+  }
+  return types.attr("Transcript")(transcription.language(), segments);
+}
+
 }  // namespace
 
 void register_generation(py::module_& module) {
@@ -553,7 +612,15 @@ void register_generation(py::module_& module) {
             return std::make_unique<TextStream>(std::move(self), id);
           },
           py::arg("prompt"), "Iterate over the text as it comes.")
-      .def("submit", &PythonScheduler::submit, py::arg("prompt"), "Queue a request; its id.")
+      .def(
+          "transcribe", &transcribe, py::arg("audio"), py::arg("language") = py::none(), py::arg("task") = py::none(),
+          py::arg("timestamps") = true,
+          "A Transcript of what is said in audio of any length: float32 samples of 16000 a second, or (samples, rate). "
+          "language (\"en\"): found out where it is not given; task: \"transcribe\" or \"translate\"; without "
+          "timestamps "
+          "each window is a segment. Other parameters are generate's.")
+      .def("submit", py::overload_cast<const py::object&, const py::kwargs&>(&PythonScheduler::submit),
+           py::arg("prompt"), "Queue a request; its id.")
       .def("cancel", &PythonScheduler::cancel, py::arg("request_id"))
       .def("step", &PythonScheduler::step, py::call_guard<py::gil_scoped_release>(),
            "One step; True while there is work.")

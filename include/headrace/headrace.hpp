@@ -645,6 +645,8 @@ class Request {
   headrace_request* get() const { return handle_.get(); }
 
  private:
+  friend class Transcription;
+  explicit Request(headrace_request* handle) : handle_(handle) {}
   template <class Call>
   Request& call(const Call& function) {
     detail::call(function);
@@ -867,6 +869,64 @@ class Scheduler {
     handle_.reset(handle);
   }
   detail::Unique<headrace_scheduler, headrace_scheduler_destroy> handle_;
+};
+
+struct SpeechSegment {
+  double start = 0, end = 0;  // seconds
+  std::string text;
+  std::vector<int32_t> tokens;
+};
+
+// What is said in audio of any length (headrace_transcription): each request that next() gives is run and its events taken.
+class Transcription {
+ public:
+  struct Params {
+    std::string language, task;         // "": what the model's files say, or what is heard
+    bool timestamps = true;             // false: a segment is a window
+    std::vector<int32_t> prompt;        // in place of language and task
+    const Request* settings = nullptr;  // of every window's request; read by the constructor
+  };
+  // Samples are mono, in [-1, 1].
+  Transcription(const Model& model, const float* samples, size_t num_samples, uint32_t sample_rate,
+                const Params& params) {
+    headrace_transcription_params given;
+    headrace_transcription_params_init(&given);
+    given.no_timestamps = params.timestamps ? 0 : 1;
+    given.language = params.language.data();
+    given.language_size = params.language.size();
+    given.task = params.task.data();
+    given.task_size = params.task.size();
+    given.prompt = params.prompt.data();
+    given.num_prompt_tokens = params.prompt.size();
+    given.settings = params.settings == nullptr ? nullptr : params.settings->get();
+    headrace_transcription* handle = nullptr;
+    detail::call([&](headrace_error** error) {
+      return headrace_transcription_create(model.get(), samples, num_samples, sample_rate, &given, &handle, error);
+    });
+    handle_.reset(handle);
+  }
+  // None when all is written.
+  std::optional<Request> next() const {
+    headrace_request* request = nullptr;
+    detail::call([&](headrace_error** error) { return headrace_transcription_next(get(), &request, error); });
+    return request ? std::optional<Request>(Request(request)) : std::nullopt;
+  }
+  void take(const Event& event) {
+    detail::call([&](headrace_error** error) { return headrace_transcription_take(get(), event.get(), error); });
+  }
+  std::string language() const { return headrace_transcription_get_language(get()); }
+  size_t num_segments() const { return headrace_transcription_get_num_segments(get()); }
+  SpeechSegment segment(size_t index) const {
+    headrace_speech_segment found;
+    headrace_speech_segment_init(&found);
+    detail::call(
+        [&](headrace_error** error) { return headrace_transcription_get_segment(get(), index, &found, error); });
+    return {found.start, found.end, {found.text, found.text_size}, {found.tokens, found.tokens + found.num_tokens}};
+  }
+  headrace_transcription* get() const { return handle_.get(); }
+
+ private:
+  detail::Unique<headrace_transcription, headrace_transcription_destroy> handle_;
 };
 
 // Vectors or scores of whole texts; row_size() floats for each text, or for each of its tokens where pools() is false.

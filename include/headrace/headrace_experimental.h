@@ -335,7 +335,8 @@ HEADRACE_API const char* headrace_event_get_reuse_miss(const headrace_event* eve
  * that the mask allows, and guesses at tokens end where it does not (see Speculation).
  * `start`, `fill`, `advance`, `retreat` and `end` are called on the thread that steps the scheduler, during a step ([callback]), one
  * after the other, and `end` also where the scheduler is destroyed. They must not call the scheduler, nor take long: the whole
- * step waits. A mask whose words allow nothing fails the request, so the automaton allows an end token where the text may end. */
+ * step waits. A mask whose words allow nothing fails the request, so the automaton allows an end token where the text may end.
+ * Tokens that the model's makers suppress in what it writes of speech do not come either. */
 typedef struct headrace_token_mask {
   uint32_t struct_size;
   uint32_t reserved;
@@ -359,6 +360,71 @@ HEADRACE_API void headrace_token_mask_init(headrace_token_mask* mask);
  * set; where the call fails, `release` is not called. */
 HEADRACE_API headrace_status headrace_request_set_token_mask(headrace_request* request, const headrace_token_mask* mask,
                                                              headrace_error** error);
+
+/* ---- Speech ------------------------------------------------------------------------------------------------------- */
+
+/* What is said in audio of any length, by models that write down speech (Whisper): windows of what the model reads at once
+ * (30 seconds), each a request of its own, the next one beginning where the last whole segment ended. The caller runs them:
+ *
+ *   while (headrace_transcription_next(t, &request, NULL) == HEADRACE_OK && request != NULL) {
+ *     ... submit the request, destroy it, step the scheduler, and headrace_transcription_take each of its events ...
+ *   }
+ *
+ * Tokens are those of transformers' WhisperForConditionalGeneration.generate without fallbacks: times come in pairs and do not
+ * go back. Where the model knows several languages and none is said, the first request finds it out. */
+typedef struct headrace_transcription headrace_transcription;
+
+typedef struct headrace_transcription_params {
+  uint32_t struct_size;
+  int32_t no_timestamps; /* 1: windows follow each other, and each is one segment */
+  const char* language; /* "en", as generation_config.json has it; NULL: what the model's files say, or what is heard */
+  size_t language_size;
+  const char* task; /* "transcribe", or "translate" into English; NULL: what the model's files say */
+  size_t task_size;
+  const int32_t* prompt; /* the decoder's first tokens, in place of language and task; NULL: by these */
+  size_t num_prompt_tokens;
+  const headrace_request* settings; /* sampling, lengths and the like of every window's request; NULL: the defaults */
+} headrace_transcription_params;
+
+HEADRACE_API void headrace_transcription_params_init(headrace_transcription_params* params);
+/* [any] samples: mono float32 in [-1, 1]; read during the call. params may be NULL. HEADRACE_UNSUPPORTED ("model") where it writes
+ * down no speech, and ("no_timestamps_token_id") where its files do not say which tokens are times; HEADRACE_NOT_FOUND where they
+ * do not say how audio is read; HEADRACE_INVALID_ARGUMENT ("language", "task") for one that the model has not, ("audio") for
+ * another sample_rate than the model's (16000), no samples and values that are not finite, and ("params.settings") for settings
+ * with a session, a prompt, an encoder's input or several samples. */
+HEADRACE_API headrace_status headrace_transcription_create(const headrace_model* model, const float* samples,
+                                                           size_t num_samples, uint32_t sample_rate,
+                                                           const headrace_transcription_params* params,
+                                                           headrace_transcription** transcription,
+                                                           headrace_error** error);
+HEADRACE_API void headrace_transcription_destroy(headrace_transcription* transcription);
+/* [object] The request to run next, to be destroyed by the caller; NULL when all is written. It is the same until its last event
+ * was taken. */
+HEADRACE_API headrace_status headrace_transcription_next(const headrace_transcription* transcription,
+                                                         headrace_request** request, headrace_error** error);
+/* [object] An event of that request, in their order. After one that failed or was cancelled the same request comes next again. */
+HEADRACE_API headrace_status headrace_transcription_take(headrace_transcription* transcription,
+                                                         const headrace_event* event, headrace_error** error);
+/* [object] "en"; "" where it is not known, or not yet. Borrowed until the next call of take. */
+HEADRACE_API const char* headrace_transcription_get_language(const headrace_transcription* transcription);
+/* [object] Segments found so far. */
+HEADRACE_API size_t headrace_transcription_get_num_segments(const headrace_transcription* transcription);
+
+typedef struct headrace_speech_segment {
+  uint32_t struct_size;
+  uint32_t reserved;
+  double start, end;     /* seconds from the beginning of the audio */
+  const char* text;      /* without times and control tokens; "" where the model has no tokenizer */
+  size_t text_size;      /* bytes */
+  const int32_t* tokens; /* [num_tokens], those of times among them */
+  size_t num_tokens;
+} headrace_speech_segment;
+
+HEADRACE_API void headrace_speech_segment_init(headrace_speech_segment* segment);
+/* [object] The segment's text and tokens live as long as the transcription. HEADRACE_NOT_FOUND ("index") beyond the last. */
+HEADRACE_API headrace_status headrace_transcription_get_segment(const headrace_transcription* transcription,
+                                                                size_t index, headrace_speech_segment* segment,
+                                                                headrace_error** error);
 
 /* ---- Speculation -------------------------------------------------------------------------------------------------- */
 

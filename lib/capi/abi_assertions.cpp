@@ -85,6 +85,27 @@ HEADRACE_FIELD(headrace_token_mask, end, 48);
 HEADRACE_FIELD(headrace_token_mask, release, 56);
 static_assert(sizeof(headrace_token_mask) == 64);
 
+HEADRACE_FIELD(headrace_transcription_params, struct_size, 0);
+HEADRACE_FIELD(headrace_transcription_params, no_timestamps, 4);
+HEADRACE_FIELD(headrace_transcription_params, language, 8);
+HEADRACE_FIELD(headrace_transcription_params, language_size, 16);
+HEADRACE_FIELD(headrace_transcription_params, task, 24);
+HEADRACE_FIELD(headrace_transcription_params, task_size, 32);
+HEADRACE_FIELD(headrace_transcription_params, prompt, 40);
+HEADRACE_FIELD(headrace_transcription_params, num_prompt_tokens, 48);
+HEADRACE_FIELD(headrace_transcription_params, settings, 56);
+static_assert(sizeof(headrace_transcription_params) == 64);
+
+HEADRACE_FIELD(headrace_speech_segment, struct_size, 0);
+HEADRACE_FIELD(headrace_speech_segment, reserved, 4);
+HEADRACE_FIELD(headrace_speech_segment, start, 8);
+HEADRACE_FIELD(headrace_speech_segment, end, 16);
+HEADRACE_FIELD(headrace_speech_segment, text, 24);
+HEADRACE_FIELD(headrace_speech_segment, text_size, 32);
+HEADRACE_FIELD(headrace_speech_segment, tokens, 40);
+HEADRACE_FIELD(headrace_speech_segment, num_tokens, 48);
+static_assert(sizeof(headrace_speech_segment) == 56);
+
 HEADRACE_FIELD(headrace_tenant_limits, struct_size, 0);
 HEADRACE_FIELD(headrace_tenant_limits, reserved, 4);
 HEADRACE_FIELD(headrace_tenant_limits, weight, 8);

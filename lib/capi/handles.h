@@ -19,6 +19,7 @@
 #include "engine/runtime.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
+#include "engine/transcription.h"
 #include "kv/kv_cache.h"
 #include "model/adapter.h"
 #include "text/chat_template.h"
@@ -105,6 +106,11 @@ struct headrace_embedder {
 struct headrace_request {
   std::shared_ptr<const headrace::capi::LoadedModel> loaded;
   headrace::engine::RequestParams params;
+};
+
+struct headrace_transcription {
+  std::shared_ptr<const headrace::capi::LoadedModel> loaded;
+  std::unique_ptr<headrace::engine::Transcription> transcription;
 };
 
 struct headrace_scheduler {

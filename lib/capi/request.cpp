@@ -4,7 +4,7 @@
 #include "capi/handles.h"
 #include "engine/image_reader.h"
 #include "engine/input_reader.h"
-#include "engine/suppressed_tokens.h"
+#include "engine/speech_tokens.h"
 #include "schedule/tenant.h"
 
 using namespace headrace;
@@ -60,10 +60,11 @@ headrace_status headrace_request_create(const headrace_model* model, headrace_re
     if (model == nullptr) return null_argument("model");
     if (request == nullptr) return null_argument("request");
     const Model& loaded = *model->loaded->model;
-    const GenerationDefaults& defaults = loaded.generation_defaults();
     engine::RequestParams params;
-    params.token_mask =
-        engine::suppress_tokens(defaults.suppress_tokens, defaults.begin_suppress_tokens, loaded.spec().vocab_size);
+    if (const SpeechConfig* speech = loaded.speech()) {
+      params.speech = std::make_shared<engine::SpeechTokens>(
+          engine::suppress_tokens(speech->suppress, speech->suppress_first, loaded.spec().vocab_size));
+    }
     *request = new headrace_request{model->loaded, std::move(params)};
     return Status();
   });

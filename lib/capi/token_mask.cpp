@@ -37,7 +37,7 @@ class HostWalk : public TokenMask {
   HostWalk& operator=(const HostWalk&) = delete;
 
   // A walk that was not started allows nothing.
-  bool fill(std::span<uint32_t> words) override {
+  bool fill(std::span<const float>, std::span<uint32_t> words) override {
     return walk_ == nullptr || mask_->functions().fill(walk_, words.data(), words.size()) != 0;
   }
   bool advance(int32_t token) override { return walk_ != nullptr && mask_->functions().advance(walk_, token) != 0; }

@@ -22,15 +22,19 @@ Result<std::shared_ptr<const EncoderInput>> make_feature_input(const InputReader
   return shared(make_encoder_input(reader.encoder(), features, num_mels, num_frames));
 }
 
+Status check_samples(const LogMelSpec& spec, std::span<const float> samples, uint32_t sample_rate) {
+  if (sample_rate != static_cast<uint32_t>(spec.sample_rate)) {
+    return invalid_argument("audio", "{} samples a second; the model takes {}", sample_rate, spec.sample_rate);
+  }
+  return samples.empty() ? invalid_argument("audio", "has no samples") : Status();
+}
+
 Result<std::shared_ptr<const EncoderInput>> make_audio_input(const InputReader& reader, std::span<const float> samples,
                                                              uint32_t sample_rate) {
   if (!reader.encoder().audio) return unsupported("audio", "the model's encoder reads tokens");
   HEADRACE_RETURN_IF_ERROR(reader.audio_processor().status());
   const LogMelSpec& spec = *reader.audio_processor();
-  if (sample_rate != static_cast<uint32_t>(spec.sample_rate)) {
-    return invalid_argument("audio", "{} samples a second; the model takes {}", sample_rate, spec.sample_rate);
-  }
-  if (samples.empty()) return invalid_argument("audio", "has no samples");
+  HEADRACE_RETURN_IF_ERROR(check_samples(spec, samples, sample_rate));
   if (samples.size() > static_cast<size_t>(spec.num_samples)) {
     return invalid_argument("audio", "{} samples are more than the {} that the model reads at once", samples.size(),
                             spec.num_samples);

@@ -30,6 +30,8 @@ Result<std::shared_ptr<const EncoderInput>> make_token_input(const InputReader& 
 Result<std::shared_ptr<const EncoderInput>> make_feature_input(const InputReader& reader,
                                                                std::span<const float> features, int64_t num_mels,
                                                                int64_t num_frames);
+// kInvalidArgument ("audio") for another rate than the model's and for no samples.
+Status check_samples(const LogMelSpec& spec, std::span<const float> samples, uint32_t sample_rate);
 // The features of mono samples in [-1, 1], as the model's files have them made; silence follows up to the length that the
 // encoder reads. The reason where the files do not say how; kInvalidArgument ("audio") for another rate, no samples, more than
 // the encoder reads at once, and values that are not finite.

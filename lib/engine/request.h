@@ -20,6 +20,7 @@ namespace headrace::engine {
 
 class Session;
 struct RequestImage;
+struct SpeechTokens;
 
 inline constexpr uint32_t kMaxSamples = 128;
 
@@ -57,7 +58,9 @@ struct RequestParams {
   bool reports_progress = false;  // of the prompt, by events
   // Who guesses at its tokens ahead: "off", "auto", or names with commas between; "": what scheduler.drafter says.
   std::string drafter;
-  TokenMaskSource token_mask;              // which tokens may come; null: all
+  TokenMaskSource token_mask;  // which tokens may come, by the host; null: all
+  // Which of those, by the makers of a model that writes down speech; null: all.
+  std::shared_ptr<const SpeechTokens> speech;
   std::shared_ptr<const Adapter> adapter;  // null: none, or that of the session
   std::shared_ptr<Session> session;
 

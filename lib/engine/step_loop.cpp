@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/session.h"
+#include "engine/speech_tokens.h"
 #include "schedule/invariants.h"
 
 namespace headrace::engine {
@@ -52,6 +53,7 @@ std::unique_ptr<Sample> StepLoop::make_sample(LiveRequest& request, uint32_t ind
     }
   }
   if (request.token_mask) sample->mask = request.token_mask();
+  if (request.params.speech) sample->mask = speech_mask(request.params.speech, std::move(sample->mask));
   sample->speculation.drafters = request.drafters;
   return sample;
 }
@@ -395,18 +397,21 @@ Result<SampledToken> StepLoop::draw_token(Sample& sample, std::span<float> row, 
   const auto position = static_cast<uint64_t>(sample.sequence.num_output());
   std::span<const int32_t> banned;
   if (sample.sequence.num_output() < request.params.min_tokens) banned = request.end_ids;
-  std::span<const uint32_t> allowed;
+  Sampler::Allow allow;
   if (sample.mask) {
-    mask_words_.assign(mask_words(model_->executor->vocab_size()), 0);
-    if (sample.mask->fill(mask_words_)) allowed = mask_words_;
+    allow = [&](std::span<const float> logits) -> std::span<const uint32_t> {
+      mask_words_.assign(mask_words(model_->executor->vocab_size()), 0);
+      if (!sample.mask->fill(logits, mask_words_)) return {};
+      return mask_words_;
+    };
   }
   const auto uniform = [&](DrawPurpose purpose, uint32_t lane) {
     return uniform_draw(request.sampler.params().seed, sample.index, position, purpose, lane);
   };
   const auto accept = [&](const TokenWeights& target) { return speculation::accept(target, guesses, uniform).token; };
   auto token = guesses.empty()
-                   ? request.sampler.sample(row, stats, sample.history, banned, sample.index, position, allowed)
-                   : request.sampler.sample_by(row, stats, sample.history, banned, allowed, accept);
+                   ? request.sampler.sample(row, stats, sample.history, banned, sample.index, position, allow)
+                   : request.sampler.sample_by(row, stats, sample.history, banned, allow, accept);
   if (token.ok() && sample.mask && !sample.mask->advance(token->token_id)) {
     return internal_error("token_mask", "refuses token {}, which it allowed", token->token_id);
   }

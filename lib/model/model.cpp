@@ -46,23 +46,14 @@ Status read_generation_config(const nlohmann::json& json, int32_t vocab_size, Ge
   return {};
 }
 
-// Those of the vocabulary: a token that is not cannot be drawn.
-Status read_tokens(const ConfigReader& config, const char* key, int32_t vocab_size, std::vector<int32_t>& out) {
-  HEADRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> ids, config.integers(key));
-  for (const int64_t id : ids) {
-    if (id >= 0 && id < vocab_size) out.push_back(static_cast<int32_t>(id));
-  }
-  return {};
-}
-
-// Files from before generation_config.json have them in config.json.
-Status read_suppressed_tokens(const ModelFolder& folder, int32_t vocab_size, GenerationDefaults& out) {
+Result<SpeechConfig> read_speech(const ModelHeader& header) {
+  const ModelFolder& folder = header.folder;
   const bool separate = folder.generation_config.is_object();
   const nlohmann::json& json = separate ? folder.generation_config : folder.config;
-  const ConfigReader config(json, "");
-  Status status = read_tokens(config, "suppress_tokens", vocab_size, out.suppress_tokens);
-  if (status.ok()) status = read_tokens(config, "begin_suppress_tokens", vocab_size, out.begin_suppress_tokens);
-  return status.ok() ? status : status.within(separate ? "generation_config.json" : "config.json");
+  const int32_t end = header.spec.eos_token_ids.empty() ? 0 : header.spec.eos_token_ids.front();
+  auto speech = read_speech_config(json, header.encoder->start_token_id, end, header.spec.vocab_size);
+  if (!speech.ok()) return speech.status().within(separate ? "generation_config.json" : "config.json");
+  return speech;
 }
 
 // general.sampling.*, which newer converters copy from generation_config.json.
@@ -141,8 +132,7 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
                                                    model->generation_defaults_, end_ids);
       if (!status.ok()) return status.within("generation_config.json");
       if (header.encoder && header.encoder->audio) {
-        HEADRACE_RETURN_IF_ERROR(
-            read_suppressed_tokens(header.folder, header.spec.vocab_size, model->generation_defaults_));
+        HEADRACE_ASSIGN_OR_RETURN(model->speech_, read_speech(header));
       }
     }
     if (options.load_tokenizer) {
@@ -153,6 +143,7 @@ Result<std::shared_ptr<const Model>> Model::load(ModelHeader header, const Model
         // pass refuses such an id by name when it is used.
         const auto& ids = loaded.tokenizer->end_of_generation_ids();
         end_ids.insert(end_ids.end(), ids.begin(), ids.end());
+        if (model->speech_) complete_speech_config(*model->speech_, *loaded.tokenizer);
       }
       model->tokenizer_ = std::move(loaded.tokenizer);
       model->special_tokens_ = std::move(loaded.special_tokens);

@@ -17,6 +17,7 @@
 #include "model/encoder_weights.h"
 #include "model/memory_plan.h"
 #include "model/model_spec.h"
+#include "model/speech_config.h"
 #include "model/vision_weights.h"
 #include "model/weights.h"
 #include "text/chat_template.h"
@@ -32,8 +33,6 @@ struct GenerationDefaults {
   std::optional<bool> do_sample;
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;
-  // Of models that write down speech: tokens that are never drawn, and those that are not drawn first.
-  std::vector<int32_t> suppress_tokens, begin_suppress_tokens;
 };
 
 // A matrix of a layer, and where it lay in the file.
@@ -82,6 +81,8 @@ class Model {
   bool holds_chat_templates() const { return holds_chat_templates_; }
   const std::map<std::string, std::string>& special_tokens() const { return special_tokens_; }
   const GenerationDefaults& generation_defaults() const { return generation_defaults_; }
+  // Of models that write down speech; else null.
+  const SpeechConfig* speech() const { return speech_ ? &*speech_ : nullptr; }
   // Ids that end a generation, ascending.
   const std::vector<int32_t>& end_of_generation_ids() const { return end_of_generation_ids_; }
   // Why spec().pooling is unknown, where the files hold a recommendation that cannot be followed.
@@ -123,6 +124,7 @@ class Model {
   bool holds_chat_templates_ = false;
   std::map<std::string, std::string> special_tokens_;
   GenerationDefaults generation_defaults_;
+  std::optional<SpeechConfig> speech_;
   std::vector<int32_t> end_of_generation_ids_;
   Status why_no_pooling_;
   Hash128 identity_;

@@ -325,12 +325,15 @@ struct Sampler::Row {
 };
 
 Result<Sampler::Row> Sampler::prepare(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
-                                      std::span<const int32_t> banned, std::span<const uint32_t> allowed) const {
+                                      std::span<const int32_t> banned, const Allow& allow) const {
   HEADRACE_ASSIGN_OR_RETURN(const Distribution distribution, distribution_of(logits, stats));
   Row row{{}, distribution, Adjuster(logits), stats.max};
   row.sampled.top_logprobs = top_logprobs(logits, distribution, params_.num_logprobs);
   adjust(row.adjuster, params_, history, banned);
-  if (!allowed.empty()) row.adjuster.keep_only(allowed);
+  if (allow) {
+    const std::span<const uint32_t> allowed = allow(logits);
+    if (!allowed.empty()) row.adjuster.keep_only(allowed);
+  }
   if (row.adjuster.changed()) {
     HEADRACE_ASSIGN_OR_RETURN(row.max, highest(logits));
   }
@@ -344,8 +347,8 @@ bool Sampler::filters(size_t vocab_size) const {
 
 Result<SampledToken> Sampler::sample(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
                                      std::span<const int32_t> banned, uint32_t sample_index, uint64_t position,
-                                     std::span<const uint32_t> allowed) const {
-  HEADRACE_ASSIGN_OR_RETURN(Row row, prepare(logits, stats, history, banned, allowed));
+                                     const Allow& allow) const {
+  HEADRACE_ASSIGN_OR_RETURN(Row row, prepare(logits, stats, history, banned, allow));
   if (params_.temperature == 0.0f) {
     if (!row.adjuster.changed()) return row.finish(stats.argmax);
     return row.finish(static_cast<int32_t>(std::ranges::find(logits, row.max) - logits.begin()));
@@ -358,9 +361,8 @@ Result<SampledToken> Sampler::sample(std::span<float> logits, const LogitStats& 
 }
 
 Result<SampledToken> Sampler::sample_by(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
-                                        std::span<const int32_t> banned, std::span<const uint32_t> allowed,
-                                        const Draw& draw) const {
-  HEADRACE_ASSIGN_OR_RETURN(Row row, prepare(logits, stats, history, banned, allowed));
+                                        std::span<const int32_t> banned, const Allow& allow, const Draw& draw) const {
+  HEADRACE_ASSIGN_OR_RETURN(Row row, prepare(logits, stats, history, banned, allow));
   if (params_.temperature == 0.0f) {
     const auto best = static_cast<int32_t>(std::ranges::find(logits, row.max) - logits.begin());
     return row.finish(draw({{best}, {1.0}}));

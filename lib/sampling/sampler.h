@@ -73,26 +73,28 @@ class Sampler {
   explicit Sampler(SamplingParams params);
   const SamplingParams& params() const { return params_; }
 
+  // Words of the tokens that may come (token_mask.h), of the logits after biases, penalties and bans; none: all may.
+  using Allow = std::function<std::span<const uint32_t>(std::span<const float> logits)>;
+
   // logits [vocab_size] are overwritten; -inf is a token that cannot come. `banned` ids (min_tokens: stop
-  // tokens; may be empty) get probability zero, and where `allowed` has words (token_mask.h) all that it lacks. sample_index tells the n samples of one request apart,
-  // position counts generated tokens: both feed the counter-based generator (philox.h), so a draw does not
+  // tokens; may be empty) get probability zero, and so do all that `allow` does not. sample_index tells the n samples of one
+  // request apart, position counts generated tokens: both feed the counter-based generator (philox.h), so a draw does not
   // depend on what shares the batch. The draw inverts the cumulative distribution in the order of ids; equal
   // logits give the equal token on every machine. kInvalidArgument for NaN or +inf logits, and when no token
   // has finite probability.
   // stats: of the logits as they come; log probabilities are rounded as it is.
   Result<SampledToken> sample(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
                               std::span<const int32_t> banned, uint32_t sample_index, uint64_t position,
-                              std::span<const uint32_t> allowed = {}) const;
+                              const Allow& allow = {}) const;
   // The same where `draw` chooses the token, from what the filters leave (greedy: of the one token).
   using Draw = std::function<int32_t(const TokenWeights&)>;
   Result<SampledToken> sample_by(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
-                                 std::span<const int32_t> banned, std::span<const uint32_t> allowed,
-                                 const Draw& draw) const;
+                                 std::span<const int32_t> banned, const Allow& allow, const Draw& draw) const;
 
  private:
   struct Row;
   Result<Row> prepare(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
-                      std::span<const int32_t> banned, std::span<const uint32_t> allowed) const;
+                      std::span<const int32_t> banned, const Allow& allow) const;
   // Whether filters leave tokens out.
   bool filters(size_t vocab_size) const;
 

@@ -20,8 +20,8 @@ class TokenMask {
  public:
   virtual ~TokenMask() = default;
   // Sets the bits of the tokens that may come now; the words, mask_words(vocab_size) of them, come zeroed. False: every
-  // token may, and the words are not looked at.
-  virtual bool fill(std::span<uint32_t> words) = 0;
+  // token may, and the words are not looked at. logits [vocab_size]: of the model for this place, after biases and penalties.
+  virtual bool fill(std::span<const float> logits, std::span<uint32_t> words) = 0;
   // The token comes. False where it may not: the walk stands where it stood.
   virtual bool advance(int32_t token) = 0;
   // Takes the last tokens back, no more than came: of guesses that are looked at before the model has seen them.

@@ -1,6 +1,6 @@
-// Whisper's tokens as transformers' generate() gives them for one window of audio: what generation_config.json suppresses does
-// not come.
+// What Whisper writes of audio, as transformers' generate() gives it: tokens of one window, and segments of longer sounds.
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,36 +12,54 @@
 
 namespace {
 
+using headrace::Event;
+using headrace::Model;
+using headrace::Request;
+using headrace::Scheduler;
+using headrace::Transcription;
+
 const std::string kFolder = HEADRACE_SOURCE_DIR "/tests/data/transcription";
+constexpr uint32_t kRate = 16000;
+
+std::shared_ptr<headrace::TensorFile> open_golden() {
+  auto golden = headrace::SafetensorsFile::open_path(kFolder + "/golden.safetensors");
+  REQUIRE(golden.ok());
+  return golden.take();
+}
 
 template <typename T>
 std::vector<T> values_of(const headrace::TensorFile& golden, const std::string& name) {
   const headrace::TensorEntry* entry = golden.find(name);
+  INFO(name);
   REQUIRE(entry != nullptr);
   std::vector<T> out(entry->bytes / sizeof(T));
   REQUIRE(golden.read(*entry, 0, std::as_writable_bytes(std::span(out))).ok());
   return out;
 }
 
-// Of so many samples of one request, each.
-std::vector<std::vector<int32_t>> written(const headrace::Model& model, const headrace::TensorFile& golden,
-                                          const std::vector<int32_t>& prompt, uint32_t count,
-                                          uint32_t num_samples = 1) {
-  const headrace::TensorEntry* features = golden.find("input_features");
-  REQUIRE(features != nullptr);
-  const auto values = values_of<float>(golden, "input_features");
-  headrace::Request request(model);
-  request.set_audio_features(values.data(), values.size(), static_cast<uint32_t>(features->shape[1]),
-                             static_cast<uint32_t>(features->shape[2]));
-  request.add_tokens(prompt);
-  headrace::Sampling sampling;
-  sampling.temperature = num_samples == 1 ? 0.0f : 3.0f;
-  sampling.n = num_samples;
-  sampling.has_seed = 1;
-  request.set_sampling(sampling).set_length(0, count);
-  headrace::Scheduler scheduler(model);
+// As make_transcription.py has it.
+std::vector<float> waveform(int64_t count) {
+  std::vector<float> out;
+  for (int64_t i = 0; i < count; ++i) {
+    out.push_back(static_cast<float>(((31 * i * i + 17 * i) % 1009 - 504) * (i / 3700 % 5)) / 2048.0f);
+  }
+  return out;
+}
+
+Model load() { return Model::load(kFolder, headrace::Options().set("kv.dtype", "f32")); }
+
+Request first_second(const Model& model, const std::vector<int32_t>& prompt) {
+  const std::vector<float> samples = waveform(kRate);
+  Request request(model);
+  request.set_audio(samples.data(), samples.size(), kRate).add_tokens(prompt);
+  return request;
+}
+
+// Of each sample.
+std::vector<std::vector<int32_t>> written(const Model& model, const Request& request, uint32_t num_samples = 1) {
+  Scheduler scheduler(model);
   std::vector<std::vector<int32_t>> out(num_samples);
-  scheduler.run(request, [&](const headrace::Event& event) {
+  scheduler.run(request, [&](const Event& event) {
     const auto tokens = event.tokens();
     out[event.index()].insert(out[event.index()].end(), tokens.begin(), tokens.end());
     return true;
@@ -49,36 +67,206 @@ std::vector<std::vector<int32_t>> written(const headrace::Model& model, const he
   return out;
 }
 
+headrace::Sampling hot(uint32_t num_samples) {
+  headrace::Sampling sampling;
+  sampling.temperature = 3.0f;
+  sampling.n = num_samples;
+  sampling.has_seed = 1;
+  return sampling;
+}
+
+void write_all(const Model& model, Transcription& transcription) {
+  Scheduler scheduler(model);
+  while (const auto request = transcription.next()) {
+    scheduler.run(*request, [&](const Event& event) {
+      transcription.take(event);
+      return true;
+    });
+  }
+}
+
+// A request of so many tokens at most.
+Request bounded(const Model& model, int64_t max_tokens) {
+  Request settings(model);
+  settings.set_length(0, max_tokens);
+  return settings;
+}
+
+bool contains(const std::vector<int32_t>& tokens, int32_t token) {
+  return std::ranges::find(tokens, token) != tokens.end();
+}
+
+int32_t status_of(const std::function<void()>& call, const std::string& place) {
+  try {
+    call();
+  } catch (const headrace::Error& error) {
+    CHECK(error.place() == place);
+    return error.code();
+  }
+  return HEADRACE_OK;
+}
+
 }  // namespace
 
 TEST_CASE("tokens of one window are those of transformers' generate") {
-  const auto golden = headrace::SafetensorsFile::open_path(kFolder + "/golden.safetensors");
-  REQUIRE(golden.ok());
-  const headrace::Model model = headrace::Model::load(kFolder, headrace::Options().set("kv.dtype", "f32"));
-  const auto free = values_of<int32_t>(**golden, "free.tokens");
+  const auto golden = open_golden();
+  const Model model = load();
+  const auto free = values_of<int32_t>(*golden, "free.tokens");
   for (const std::string name : {"en_transcribe", "fr_transcribe", "fr_translate"}) {
     INFO(name);
-    const auto prompt = values_of<int32_t>(**golden, name + ".prompt");
-    const auto expected = values_of<int32_t>(**golden, name + ".tokens");
-    CHECK(written(model, **golden, prompt, static_cast<uint32_t>(expected.size())).front() == expected);
+    const auto expected = values_of<int32_t>(*golden, name + ".tokens");
+    Request request = first_second(model, values_of<int32_t>(*golden, name + ".prompt"));
+    request.set_length(0, static_cast<int64_t>(expected.size()));
+    CHECK(written(model, request).front() == expected);
     CHECK(expected != free);
   }
 }
 
+TEST_CASE("segments and times of longer sounds are those of transformers' generate") {
+  const auto golden = open_golden();
+  const Model model = load();
+  const auto count = values_of<int32_t>(*golden, "samples").front();
+  struct Case {
+    std::string name, language, task;
+    int64_t num_samples;
+  };
+  for (const Case& one : {Case{"long_fr", "fr", "transcribe", count}, Case{"long_heard", "", "", count},
+                          Case{"long_task", "", "transcribe", count}, Case{"one_window", "en", "", kRate}}) {
+    INFO(one.name);
+    const Request settings = bounded(model, 24);
+    Transcription::Params params;
+    params.language = one.language;
+    params.task = one.task;
+    params.settings = &settings;
+    const auto samples = waveform(one.num_samples);
+    Transcription transcription(model, samples.data(), samples.size(), kRate, params);
+    write_all(model, transcription);
+    const auto times = values_of<double>(*golden, one.name + ".times");
+    const auto sizes = values_of<int32_t>(*golden, one.name + ".sizes");
+    const auto tokens = values_of<int32_t>(*golden, one.name + ".tokens");
+    REQUIRE(transcription.num_segments() == sizes.size());
+    auto from = tokens.begin();
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      INFO(i);
+      const headrace::SpeechSegment segment = transcription.segment(i);
+      CHECK(segment.start == Approx(times[2 * i]).margin(1e-9));
+      CHECK(segment.end == Approx(times[2 * i + 1]).margin(1e-9));
+      CHECK(segment.tokens == std::vector<int32_t>(from, from + sizes[i]));
+      from += sizes[i];
+    }
+    CHECK(from == tokens.end());
+    CHECK(!transcription.language().empty());
+    if (!one.language.empty()) CHECK(transcription.language() == one.language);
+  }
+}
+
+TEST_CASE("without times windows follow each other") {
+  const Model model = load();
+  const Request settings = bounded(model, 6);
+  Transcription::Params params;
+  params.language = "fr";
+  params.timestamps = false;
+  params.settings = &settings;
+  const auto samples = waveform(5 * kRate / 2);
+  Transcription transcription(model, samples.data(), samples.size(), kRate, params);
+  write_all(model, transcription);
+  REQUIRE(transcription.num_segments() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    const headrace::SpeechSegment segment = transcription.segment(i);
+    CHECK(segment.start == Approx(static_cast<double>(i)));
+    CHECK(segment.end == Approx(std::min(static_cast<double>(i) + 1, 2.5)));
+    for (const int32_t token : segment.tokens) CHECK(token < 40);
+  }
+}
+
 TEST_CASE("no sample draws a token that is suppressed, nor one first that may not begin") {
-  const auto golden = headrace::SafetensorsFile::open_path(kFolder + "/golden.safetensors");
-  REQUIRE(golden.ok());
-  const headrace::Model model = headrace::Model::load(kFolder);
-  const auto prompt = values_of<int32_t>(**golden, "en_transcribe.prompt");
+  const auto golden = open_golden();
+  const Model model = load();
+  const auto never = values_of<int32_t>(*golden, "never"), not_first = values_of<int32_t>(*golden, "not_first");
+  Request request = first_second(model, values_of<int32_t>(*golden, "en_transcribe.prompt"));
+  request.set_sampling(hot(64)).set_length(0, 12);
   bool begins_later = false;
-  for (const auto& tokens : written(model, **golden, prompt, 12, 64)) {
+  for (const auto& tokens : written(model, request, 64)) {
     REQUIRE_FALSE(tokens.empty());
-    CHECK(tokens.front() != 24);
+    CHECK_FALSE(contains(not_first, tokens.front()));
     for (const int32_t token : tokens) {
-      CHECK(token <= 41);  // the end
-      CHECK((token != 2 && token != 11 && token != 21 && token != 40));
-      begins_later = begins_later || token == 24;
+      CHECK_FALSE(contains(never, token));
+      begins_later = begins_later || (contains(not_first, token) && token != 41);
     }
   }
   CHECK(begins_later);
+}
+
+TEST_CASE("a host's mask holds beside what the model suppresses") {
+  class OddMask : public headrace::TokenMask {
+   public:
+    bool fill(uint32_t* words, size_t num_words) override {
+      std::fill_n(words, num_words, 0xaaaaaaaau);
+      return true;
+    }
+    bool advance(int32_t token) override { return token % 2 == 1; }
+    void retreat(int32_t) noexcept override {}
+  };
+  const auto golden = open_golden();
+  const Model model = load();
+  const auto never = values_of<int32_t>(*golden, "never");
+  Request request = first_second(model, values_of<int32_t>(*golden, "en_transcribe.prompt"));
+  request.set_sampling(hot(32)).set_length(0, 12);
+  request.set_token_mask([] { return std::make_unique<OddMask>(); });
+  for (const auto& tokens : written(model, request, 32)) {
+    for (const int32_t token : tokens) CHECK((token % 2 == 1 && !contains(never, token)));
+  }
+}
+
+TEST_CASE("a transcription goes on behind a request that was cancelled") {
+  const Model model = load();
+  const Request settings = bounded(model, 8);
+  Transcription::Params params;
+  params.language = "fr";
+  params.settings = &settings;
+  const auto samples = waveform(2 * kRate);
+  Transcription expected(model, samples.data(), samples.size(), kRate, params);
+  write_all(model, expected);
+  Transcription transcription(model, samples.data(), samples.size(), kRate, params);
+  {
+    Scheduler scheduler(model);
+    const auto request = transcription.next();
+    scheduler.run(*request, [&](const Event& event) {
+      transcription.take(event);
+      return false;
+    });
+  }
+  CHECK(transcription.num_segments() == 0);
+  write_all(model, transcription);
+  REQUIRE(transcription.num_segments() == expected.num_segments());
+  for (size_t i = 0; i < expected.num_segments(); ++i)
+    CHECK(transcription.segment(i).tokens == expected.segment(i).tokens);
+}
+
+TEST_CASE("what a transcription cannot be made of is refused by name") {
+  const Model model = load();
+  const auto samples = waveform(kRate);
+  const auto make = [&](const Transcription::Params& params, uint32_t rate = kRate, size_t count = kRate) {
+    return [&, rate, count] { Transcription(model, samples.data(), count, rate, params); };
+  };
+  Transcription::Params params;
+  CHECK(status_of(make(params, 8000), "audio") == HEADRACE_INVALID_ARGUMENT);
+  CHECK(status_of(make(params, kRate, 0), "audio") == HEADRACE_INVALID_ARGUMENT);
+  params.language = "de";
+  CHECK(status_of(make(params), "language") == HEADRACE_INVALID_ARGUMENT);
+  params.language = "en";
+  params.task = "sing";
+  CHECK(status_of(make(params), "task") == HEADRACE_INVALID_ARGUMENT);
+  params.task = "";
+  params.prompt = {400};
+  CHECK(status_of(make(params), "params.prompt[0]") == HEADRACE_INVALID_ARGUMENT);
+  params.prompt = {};
+  Request settings(model);
+  settings.add_tokens({1});
+  params.settings = &settings;
+  CHECK(status_of(make(params), "params.settings") == HEADRACE_INVALID_ARGUMENT);
+  params.settings = nullptr;
+  const Model llama = Model::load(HEADRACE_SOURCE_DIR "/tests/data/goldens/llama");
+  CHECK(status_of([&] { Transcription(llama, samples.data(), samples.size(), kRate, params); }, "model") ==
+        HEADRACE_UNSUPPORTED);
 }

@@ -10,6 +10,7 @@ import unittest
 from headrace_command import CommandTest, run
 
 MODELS = os.path.join(os.environ.get("HEADRACE_TEST_DATA", ""), "goldens", "models")
+TRANSCRIPTION = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "transcription")
 
 
 def wav(samples, rate=16000, bits=16, channels=1, encoding=1):
@@ -48,14 +49,15 @@ class Transcribe(CommandTest):
         return path
 
     def transcribe(self, path, *arguments, stdin=""):
-        out = run("transcribe", "-m", self.model, path, "-n", "6", "--json", *arguments, stdin=stdin)
+        out = run("transcribe", "-m", self.model, path, "-n", "6", "--no-timestamps", "--json", *arguments, stdin=stdin)
         return json.loads(out.stdout)
 
     def test_text_and_json_say_the_same(self):
         path = self.file("tone.wav", wav([tone(20000)]))
         out = self.transcribe(path)
-        self.assertEqual(run("transcribe", "-m", self.model, path, "-n", "6").stdout, out["text"] + "\n")
-        self.assertEqual(out["windows"], [{"start": 0.0, "text": out["text"]}])
+        text = run("transcribe", "-m", self.model, path, "-n", "6", "--no-timestamps").stdout
+        self.assertEqual(text, out["text"] + "\n")
+        self.assertEqual([(part["start"], part["end"], part["text"]) for part in out["segments"]], [(0.0, 1.24, out["text"])])
         with open(path, "rb") as file:
             self.assertEqual(self.transcribe("-", stdin=file.read()), out)
 
@@ -69,12 +71,9 @@ class Transcribe(CommandTest):
         self.assertEqual(self.transcribe(self.file("stereo.wav", stereo)), expected)
 
     def test_long_sounds_come_in_windows(self):
-        samples = tone(70000)
-        out = self.transcribe(self.file("long.wav", wav([samples])))
-        self.assertEqual([window["start"] for window in out["windows"]], [0.0, 2.0, 4.0])
-        self.assertEqual(out["text"], "".join(window["text"] for window in out["windows"]))
-        second = self.transcribe(self.file("second.wav", wav([samples[32000:64000]])))
-        self.assertEqual(second["text"], out["windows"][1]["text"])
+        out = self.transcribe(self.file("long.wav", wav([tone(70400)])))
+        self.assertEqual([(part["start"], part["end"]) for part in out["segments"]], [(0.0, 2.0), (2.0, 4.0), (4.0, 4.4)])
+        self.assertEqual(out["text"], "".join(part["text"] for part in out["segments"]))
 
     def test_prompt(self):
         path = self.file("tone.wav", wav([tone(20000)]))
@@ -89,10 +88,12 @@ class Transcribe(CommandTest):
         with open(os.path.join(model, "generation_config.json"), "w", encoding="utf-8") as file:
             json.dump(config, file)
         for language, named in (("en", "<s><unk><|im_end|><image>"), ("fr", "<s><|im_start|><|im_end|><image>")):
-            out = json.loads(run("transcribe", "-m", model, path, "-n", "6", "--json", "--language", language).stdout)
-            self.assertEqual(out, self.transcribe(path, "--prompt", named))
-        self.assert_fails("transcribe", "-m", model, path, "--language", "de", says="no <|de|>")
-        self.assert_fails("transcribe", "-m", model, path, "--task", "translate", says="no translate")
+            out = json.loads(run("transcribe", "-m", model, path, "-n", "6", "--no-timestamps", "--json", "--language",
+                                 language).stdout)
+            self.assertEqual(out["language"], language)
+            self.assertEqual(out["segments"], self.transcribe(path, "--prompt", named)["segments"])
+        self.assert_fails("transcribe", "-m", model, path, "--language", "de", says="language: the model has no de")
+        self.assert_fails("transcribe", "-m", model, path, "--task", "translate", says="task: the model has no translate")
 
     def test_what_cannot_be_read_is_refused(self):
         good = wav([tone(100)])
@@ -102,10 +103,12 @@ class Transcribe(CommandTest):
                 ("format.wav", good.replace(struct.pack("<HH", 1, 1), struct.pack("<HH", 7, 1), 1), "encoding 7"),
                 ("rate.wav", wav([tone(100)], rate=8000), "8000 samples a second")):
             with self.subTest(name=name):
-                self.assert_fails("transcribe", "-m", self.model, self.file(name, data), says=says)
+                self.assert_fails("transcribe", "-m", self.model, self.file(name, data), "--no-timestamps", says=says)
         path = self.file("tone.wav", good)
-        self.assert_fails("transcribe", "-m", os.path.join(MODELS, "t5"), path, says="reads no audio")
-        self.assert_fails("transcribe", "-m", os.path.join(MODELS, "whisper"), path, says="preprocessor_config.json")
+        self.assert_fails("transcribe", "-m", os.path.join(MODELS, "t5"), path, says="writes down no speech")
+        self.assert_fails("transcribe", "-m", os.path.join(MODELS, "whisper"), path, "--no-timestamps",
+                          says="preprocessor_config.json")
+        self.assert_fails("transcribe", "-m", self.model, path, says="no_timestamps_token_id")
         self.assert_fails("transcribe", "-m", self.model, os.path.join(self.folder, "none.wav"), says="none.wav")
         self.assert_wrong_usage("transcribe", "-m", self.model, path, "--task", "sing", says="sing")
 
@@ -115,6 +118,24 @@ class Transcribe(CommandTest):
         other = json.loads(run("run", "-m", model, "-p", "of the night", "-n", "8", "--json").stdout)
         self.assertEqual(one["usage"]["prompt_tokens"], 1)
         self.assertNotEqual(one["tokens"], other["tokens"])
+
+
+class Times(CommandTest):
+    """On the tiny model of tests/data/transcription; times are what transformers gives (make_transcription.py)."""
+
+    def test_times_of_segments(self):
+        samples = [((31 * i * i + 17 * i) % 1009 - 504) * (i // 3700 % 5) / 2048 for i in range(59200)]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "noise.wav")
+            with open(path, "wb") as file:
+                file.write(wav([samples], bits=32, encoding=3))
+            command = ("transcribe", "-m", TRANSCRIPTION, path, "--language", "fr", "-n", "24", "--kv-dtype", "f32")
+            out = json.loads(run(*command, "--json").stdout)
+            self.assertEqual(out["language"], "fr")
+            self.assertEqual([round(part["start"], 6) for part in out["segments"]], [0.16, 0.4, 0.72, 1.4, 1.84, 2.84])
+            lines = run(*command).stdout.splitlines()
+            self.assertEqual(len(lines), 6)
+            self.assertEqual(lines[0], "[00:00.160 --> 00:00.360]")
 
 
 if __name__ == "__main__":

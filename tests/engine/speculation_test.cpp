@@ -96,7 +96,7 @@ RequestParams sampled(RequestParams params, float temperature, uint64_t seed) {
 // Tokens go up by at most two, round the vocabulary: a walk on a circle.
 class CircleMask : public TokenMask {
  public:
-  bool fill(std::span<uint32_t> words) override {
+  bool fill(std::span<const float>, std::span<uint32_t> words) override {
     if (walk_.empty()) return false;
     for (int32_t step = 0; step <= 2; ++step) {
       const int32_t token = next(step);

@@ -92,5 +92,29 @@ class EncoderDecoder(unittest.TestCase):
             headrace.Session(headrace.Model.load(folder_of("t5")))
 
 
+class Speech(unittest.TestCase):
+    """On the tiny model of tests/data/transcription."""
+
+    def test_segments_and_times_are_those_of_transformers(self):
+        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "transcription")
+        golden = read_safetensors(os.path.join(folder, "golden.safetensors"))
+        i = np.arange(int(golden["samples"][0]), dtype=np.int64)
+        samples = (((31 * i * i + 17 * i) % 1009 - 504) * (i // 3700 % 5)).astype(np.float32) / np.float32(2048)
+        scheduler = headrace.Scheduler(headrace.Model.load(folder), kv_dtype="f32")
+        for name, asked in (("long_fr", dict(language="fr")), ("long_heard", {}), ("long_task", dict(task="transcribe"))):
+            with self.subTest(name=name):
+                found = scheduler.transcribe(samples, max_tokens=24, **asked)
+                times = [(part.start, part.end) for part in found.segments]
+                np.testing.assert_allclose(times, golden[name + ".times"], atol=1e-9)
+                self.assertEqual(sum((part.tokens for part in found.segments), []), golden[name + ".tokens"].tolist())
+                self.assertIn(found.language, ("en", "fr"))
+                self.assertEqual(found.text, "")
+        with self.assertRaises(headrace.Error) as caught:
+            scheduler.transcribe(samples, language="de")
+        self.assertEqual(caught.exception.place, "language")
+        with self.assertRaises(TypeError):
+            scheduler.transcribe("noise")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -27,7 +27,7 @@ def read_safetensors(path):
         size = struct.unpack("<Q", file.read(8))[0]
         header = json.loads(file.read(size))
         data = file.read()
-    types = {"F32": "<f4", "I32": "<i4", "I64": "<i8"}
+    types = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8"}
     return {
         name: np.frombuffer(data[slice(*entry["data_offsets"])], types[entry["dtype"]]).reshape(entry["shape"])
         for name, entry in header.items()

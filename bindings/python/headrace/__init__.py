@@ -25,7 +25,7 @@ from ._headrace import (
     system,
     version,
 )
-from ._generation import Output
+from ._generation import Output, Segment, Transcript
 
 __all__ = [
     "Adapter",
@@ -36,8 +36,10 @@ __all__ = [
     "Output",
     "Prompt",
     "Scheduler",
+    "Segment",
     "Session",
     "Tokenizer",
+    "Transcript",
     "inspect",
     "options",
     "system",

@@ -1,4 +1,4 @@
-"""What a finished generation looks like."""
+"""What a finished generation or transcription looks like."""
 
 from dataclasses import dataclass, field
 
@@ -24,3 +24,25 @@ class Output:
     hidden_states: list = None
     usage: dict = field(default_factory=dict)
     speculation: dict = field(default_factory=dict)
+
+
+@dataclass
+class Segment:
+    """A stretch of speech: start and end in seconds, tokens with those of times, text without."""
+
+    start: float
+    end: float
+    text: str
+    tokens: list
+
+
+@dataclass
+class Transcript:
+    """What was said; language is "" where it is not known."""
+
+    language: str
+    segments: list
+
+    @property
+    def text(self):
+        return "".join(segment.text for segment in self.segments)
