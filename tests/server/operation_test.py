@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from client_packages import needs_packages
+from client_packages import PROMTOOL, needs_packages, needs_promtool
 from server_process import CLI, Server, ServerTest, write_model
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -210,13 +210,27 @@ class Pages(ServerTest):
         self.assertEqual(self.server.ask("DELETE", "/v1/cache")[2]["cached_blocks"], 0)
 
 
-@needs_packages
 class Metrics(ServerTest):
     # Times are in seconds, sizes in bytes, shares between 0 and 1; names are not abbreviated.
     UNITS_OF_OTHERS = {"s", "sec", "ms", "us", "ns", "m", "h", "milliseconds", "microseconds", "nanoseconds", "minutes",
                        "hours", "days", "b", "kb", "mb", "gb", "kilobytes", "megabytes", "gigabytes", "kib", "mib", "gib",
                        "percent", "gauge", "counter", "histogram"}
 
+    def fill(self):
+        """Something of every family: tenants, reasons, a prefix found, a request refused."""
+        body = {"prompt": "a prompt of some length", "max_tokens": 5, "ignore_eos": True}
+        for _ in range(2):
+            self.server.post("/v1/completions", body)
+        self.assertEqual(self.server.ask("POST", "/v1/completions", {**body, "max_tokens": "5"})[0], 400)
+
+    @needs_promtool
+    def test_promtool_finds_nothing(self):
+        self.fill()
+        text = self.server.get("/metrics")
+        checked = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True)
+        self.assertEqual((checked.returncode, checked.stdout, checked.stderr), (0, b"", b""))
+
+    @needs_packages
     def test_the_format(self):
         from prometheus_client.parser import text_string_to_metric_families
         self.server.post("/v1/completions", {"prompt": "a", "max_tokens": 5, "ignore_eos": True})
