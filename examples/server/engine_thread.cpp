@@ -60,6 +60,11 @@ void EngineThread::cancel_all() {
   for (const uint64_t id : ids) cancel(id);
 }
 
+const char* EngineThread::Health::status(double stall_limit_s) const {
+  if (!failure.empty()) return "failing";
+  return num_requests > 0 && last_step_age_s > stall_limit_s ? "stalled" : "ok";
+}
+
 EngineThread::Health EngineThread::health() const {
   const std::lock_guard lock(mutex_);
   Health health;
@@ -85,7 +90,7 @@ void EngineThread::run() {
       has_work = scheduler_.step();
       clear_failure();
     } catch (const headrace::Error& error) {
-      has_work = false;
+      has_work = true;  // whether it still fails shows at the next try only
       fail(error);
       std::this_thread::sleep_for(kPauseAfterFailure);
     }
@@ -117,7 +122,7 @@ void EngineThread::clear_failure() {
   failure_.clear();
 }
 
-// Nothing can run: whoever waits is told, and the next step tries again.
+// Nothing can run: whoever waits is told, and another step is tried soon.
 void EngineThread::fail(const headrace::Error& error) {
   auto deliveries = std::make_shared<std::vector<Delivery>>();
   std::vector<uint64_t> ids;

@@ -46,6 +46,8 @@ class EngineThread {
     double last_step_age_s = -1;  // since the last step began or, between steps, ended; -1 before the first
     size_t num_requests = 0;      // queued or running
     std::string failure;          // of the last step, where it failed
+    // "failing", "stalled" where a request waits for a step that is older than the limit, else "ok".
+    const char* status(double stall_limit_s) const;
   };
   Health health() const;
 

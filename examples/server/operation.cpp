@@ -10,11 +10,6 @@
 namespace server {
 namespace {
 
-const char* status_of(const EngineThread::Health& health, double limit_s) {
-  if (!health.failure.empty()) return "failing";
-  return health.num_requests > 0 && health.last_step_age_s > limit_s ? "stalled" : "ok";
-}
-
 // Healthy is a server whose engines are idle, or whose steps are no older than the limit.
 void health(const Context& context, const Router& router, const Call& call) {
   OrderedJson body = {{"status", "ok"}, {"models", OrderedJson::array()}};
@@ -27,7 +22,7 @@ void health(const Context& context, const Router& router, const Call& call) {
       body["models"].push_back(served->name());
       if (served->engine() == nullptr) continue;
       const EngineThread::Health health = served->engine()->health();
-      const char* status = status_of(health, limit_s);
+      const char* status = health.status(limit_s);
       if (body["status"] == "ok") body["status"] = status;
       body["engines"].push_back(
           {{"model", served->name()},
