@@ -95,6 +95,24 @@ void add_speculation(MetricsText& text, const std::vector<Reading>& readings) {
   family("draft_tokens", "Guesses that were verified.", "drafted", 1);
   family("accepted_draft_tokens", "Of those, the ones that stood.", "accepted", 1);
   family("draft_seconds", "Time spent on guessing.", "draft_ns", 1e-9);
+  // By how far ahead the guess stood, from 1; those beyond the last position are counted with it.
+  const auto by_position = [&](const std::string& name, const char* help, const char* key) {
+    text.family("headrace_" + name + "_by_position_total", "counter", help);
+    for (size_t i = 0; i < readings.size(); ++i) {
+      for (const Json& drafter : told[i].at("drafters")) {
+        MetricsText::Labels labels = readings[i].labels;
+        labels.emplace_back("drafter", drafter.at("name").get<std::string>());
+        labels.emplace_back("position", "");
+        size_t position = 0;
+        for (const Json& count : drafter.at(key)) {
+          labels.back().second = std::to_string(++position);
+          text.value(count.get<double>(), labels);
+        }
+      }
+    }
+  };
+  by_position("draft_tokens", "Guesses that were verified, by how far ahead they stood.", "drafted_at");
+  by_position("accepted_draft_tokens", "Of those, the ones that stood.", "accepted_at");
   text.family("headrace_speculation_saved_seconds", "gauge",
               "Time won against plain decoding, by the scheduler's estimate.");
   for (size_t i = 0; i < readings.size(); ++i) {

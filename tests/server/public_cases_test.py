@@ -211,6 +211,7 @@ class OneAtATime(ServerTest):
     def test_going_while_guesses_are_checked_ends_it(self):
         client = self.send(prompt="one word " * 48, max_tokens=7000, drafter="ngram", stream=True)
         self.wait_for_more("headrace_accepted_draft_tokens_total{drafter=\"ngram\"}", 0)
+        self.wait_for_more("headrace_accepted_draft_tokens_by_position_total{drafter=\"ngram\",position=\"2\"}", 0)
         client.close()
         self.server.wait_until_idle()
 
