@@ -4,7 +4,7 @@
 
 #include "device.h"
 #include "kernels/block_reduce.h"
-#include "kernels/float_type.h"
+#include "kernels/float_values.h"
 #include "launch.h"
 
 namespace headrace::cuda {

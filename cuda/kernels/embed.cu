@@ -1,5 +1,6 @@
 // Gathers rows of a table, a block for each token.
 #include "device.h"
+#include "kernels/float_values.h"
 #include "kernels/linear_q8_0.h"
 #include "kernels/row_kernels.h"
 #include "launch.h"

@@ -27,7 +27,11 @@ struct Q8Weight {
 constexpr int64_t q8_padded_rows(int64_t rows) { return (rows + 15) / 16 * 16; }
 
 // The place of a weight's code among all.
-constexpr size_t q8_code_at(int64_t cols, int64_t row, int64_t column) {
+#if defined(__CUDACC__)
+__host__ __device__
+#endif
+    constexpr size_t
+    q8_code_at(int64_t cols, int64_t row, int64_t column) {
   const int64_t record = row / 16 * (cols / 32) + column / 32, lane = row % 8 * 4 + column % 8 / 2;
   const int64_t byte = column % 32 / 16 * 8 + column % 16 / 8 * 4 + row % 16 / 8 * 2 + column % 2;
   return static_cast<size_t>(record * 512 + lane * 16 + byte);

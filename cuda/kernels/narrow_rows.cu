@@ -1,6 +1,7 @@
 // A block for each row, which it reads twice: for the greatest magnitude, then to round it.
 #include "device.h"
 #include "kernels/block_reduce.h"
+#include "kernels/float_values.h"
 #include "kernels/row_kernels.h"
 #include "launch.h"
 #include "ptx/memory.h"

@@ -2,7 +2,7 @@
 // in float32 what the sine needs; then each warp takes head after head of q, k and v.
 #include "device.h"
 #include "kernels/block_reduce.h"
-#include "kernels/float_type.h"
+#include "kernels/float_values.h"
 #include "kernels/rope_store.h"
 #include "launch.h"
 #include "ptx/angle.h"
