@@ -422,6 +422,62 @@ class Session {
       return headrace_session_append_parts(handle_.get(), role.data(), role.size(), parts.data(), parts.size(), error);
     });
   }
+  // Another content of a message; those behind it stay.
+  void set_message(size_t index, std::string_view content) {
+    detail::call([&](headrace_error** error) {
+      return headrace_session_set_message(handle_.get(), index, content.data(), content.size(), error);
+    });
+  }
+  void truncate_messages(size_t num_messages) {
+    detail::call(
+        [&](headrace_error** error) { return headrace_session_truncate_messages(handle_.get(), num_messages, error); });
+  }
+  // What becomes of a request that would exceed the context: it is refused, which is the default; the oldest messages (or tokens)
+  // behind the first keep_first go, so that free_tokens are free (0: half of the context); or a summary takes their place.
+  void refuse_overflow() {
+    detail::call([&](headrace_error** error) { return headrace_session_set_overflow(handle_.get(), nullptr, error); });
+  }
+  void drop_overflow(int64_t keep_first, int64_t free_tokens = 0) {
+    headrace_overflow overflow;
+    headrace_overflow_init(&overflow);
+    overflow.kind = HEADRACE_OVERFLOW_DROP;
+    overflow.keep_first = keep_first;
+    overflow.free_tokens = free_tokens;
+    detail::call(
+        [&](headrace_error** error) { return headrace_session_set_overflow(handle_.get(), &overflow, error); });
+  }
+  // Given what goes, and gives what comes, as headrace_summary_get_dropped and headrace_summary_set have them. An exception fails
+  // the request.
+  using Summarizer = std::function<std::string(std::string_view dropped)>;
+  void summarize_overflow(Summarizer summarize, int64_t keep_first, int64_t free_tokens = 0) {
+    headrace_overflow overflow;
+    headrace_overflow_init(&overflow);
+    overflow.kind = HEADRACE_OVERFLOW_SUMMARIZE;
+    overflow.keep_first = keep_first;
+    overflow.free_tokens = free_tokens;
+    overflow.summarize = [](void* user, headrace_summary* summary) -> headrace_status {
+      try {
+        size_t size = 0;
+        const char* const dropped = headrace_summary_get_dropped(summary, &size);
+        const std::string text = (*static_cast<Summarizer*>(user))(std::string_view(dropped, size));
+        return headrace_summary_set(summary, text.data(), text.size(), nullptr);
+      } catch (...) {
+        return HEADRACE_INTERNAL;
+      }
+    };
+    overflow.release = [](void* user) { delete static_cast<Summarizer*>(user); };
+    auto owned = std::make_unique<Summarizer>(std::move(summarize));
+    overflow.user = owned.get();
+    detail::call(
+        [&](headrace_error** error) { return headrace_session_set_overflow(handle_.get(), &overflow, error); });
+    owned.release();
+  }
+  headrace_dropped dropped() const {
+    headrace_dropped dropped;
+    headrace_dropped_init(&dropped);
+    detail::call([&](headrace_error** error) { return headrace_session_get_dropped(handle_.get(), &dropped, error); });
+    return dropped;
+  }
   void set_cache_salt(std::string_view salt) {
     detail::call([&](headrace_error** error) {
       return headrace_session_set_cache_salt(handle_.get(), salt.data(), salt.size(), error);
@@ -775,6 +831,38 @@ class Scheduler {
     detail::call(
         [&](headrace_error** error) { return headrace_event_next_of(handle_.get(), request_id, &event, error); });
     return event ? std::optional<Event>(Event(event)) : std::nullopt;
+  }
+  // Each event is handed over after its step, by the thread that steps; next_event gives none. False: not now, see
+  // headrace_event_callback. Null: events are to be taken again. An exception counts as true.
+  void set_event_callback(std::function<bool(Event)> callback) {
+    using Callback = std::function<bool(Event)>;
+    if (!callback) {
+      detail::call([&](headrace_error** error) {
+        return headrace_scheduler_set_event_callback(handle_.get(), nullptr, nullptr, nullptr, error);
+      });
+      return;
+    }
+    auto owned = std::make_unique<Callback>(std::move(callback));
+    detail::call([&](headrace_error** error) {
+      return headrace_scheduler_set_event_callback(
+          handle_.get(),
+          [](void* user, headrace_event* event) -> int32_t {
+            try {
+              return (*static_cast<Callback*>(user))(Event(event)) ? 1 : 0;
+            } catch (...) {
+              return 1;
+            }
+          },
+          owned.get(), [](void* user) { delete static_cast<Callback*>(user); }, error);
+    });
+    owned.release();
+  }
+  // The body of a thread for the engine: steps until stop, and sleeps while there is nothing to do.
+  void run() {
+    detail::call([&](headrace_error** error) { return headrace_scheduler_run(handle_.get(), error); });
+  }
+  void stop() {
+    detail::call([&](headrace_error** error) { return headrace_scheduler_stop(handle_.get(), error); });
   }
   headrace_scheduler_stats stats() const {
     headrace_scheduler_stats stats;

@@ -94,6 +94,62 @@ HEADRACE_API headrace_status headrace_session_append_parts(headrace_session* ses
                                                            size_t role_size, const char* parts, size_t parts_size,
                                                            headrace_error** error);
 
+/* ---- Conversations that are edited, and that outgrow their context ---------------------------------------------------- */
+
+/* [object] Another content of message `index` (a text, from 0), those behind it stay; and only the first num_messages messages
+ * stay, of none of them no token either. The next request computes from the first token that differs on.
+ * HEADRACE_INVALID_ARGUMENT with "index" or "num_messages" as place. */
+HEADRACE_API headrace_status headrace_session_set_message(headrace_session* session, size_t index, const char* content,
+                                                          size_t content_size, headrace_error** error);
+HEADRACE_API headrace_status headrace_session_truncate_messages(headrace_session* session, size_t num_messages,
+                                                                headrace_error** error);
+
+#define HEADRACE_OVERFLOW_REFUSE 0    /* the request is refused with the counts: the default */
+#define HEADRACE_OVERFLOW_DROP 1      /* the oldest messages, or tokens, behind the first keep_first go */
+#define HEADRACE_OVERFLOW_SUMMARIZE 2 /* likewise, and what `summarize` makes of them takes their place */
+
+typedef struct headrace_summary headrace_summary; /* what goes, and what comes; inside `summarize` only */
+
+/* What a session does where a request's prompt and output would exceed its context. */
+typedef struct headrace_overflow {
+  uint32_t struct_size;
+  int32_t kind;
+  int64_t keep_first;  /* messages of a conversation, else tokens: a system prompt, say */
+  int64_t free_tokens; /* of the context that are free afterwards, as far as that can be had; 0: half of it */
+  void* user;
+  /* Called by the thread that submits, with the session busy. 0: the summary was set; another code fails the request. */
+  headrace_status (*summarize)(void* user, headrace_summary* summary);
+  /* `user` is needed no more; may be NULL. Any thread. */
+  headrace_release_callback release;
+} headrace_overflow;
+
+HEADRACE_API void headrace_overflow_init(headrace_overflow* overflow);
+/* [object] NULL: refuse. Whole messages go, up to one of the role "user"; the last one never does. A session of tokens may be
+ * appended to beyond its context, and is shortened when a request runs; evaluate refuses in any case. Where nothing that may go
+ * makes the request fit, it is refused and nothing goes. What went stays away though the request should fail. Forks have the
+ * policy too; files have it not. HEADRACE_INVALID_ARGUMENT with the field as place. */
+HEADRACE_API headrace_status headrace_session_set_overflow(headrace_session* session, const headrace_overflow* overflow,
+                                                           headrace_error** error);
+/* [callback] What goes, as a JSON array: objects with "role" and "content" (a text, or an array of parts), or token ids. Borrowed
+ * until the callback returns, and zero-terminated. */
+HEADRACE_API const char* headrace_summary_get_dropped(const headrace_summary* summary, size_t* size);
+/* [callback] What takes its place, as such an array; parts are refused. HEADRACE_MALFORMED ("json") for anything else. */
+HEADRACE_API headrace_status headrace_summary_set(headrace_summary* summary, const char* json, size_t json_size,
+                                                  headrace_error** error);
+
+typedef struct headrace_dropped {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t times;    /* that the context was exceeded */
+  int64_t messages; /* that went */
+  int64_t tokens;   /* likewise, of a session without messages */
+} headrace_dropped;
+
+HEADRACE_API void headrace_dropped_init(headrace_dropped* dropped);
+/* [any] Of the session since it was made; a fork goes on from what its origin had. */
+HEADRACE_API headrace_status headrace_session_get_dropped(const headrace_session* session, headrace_dropped* dropped,
+                                                          headrace_error** error);
+
 /* ---- Values on disk, and none kept ------------------------------------------------------------------------------- */
 
 /* [object] As headrace_session_save, and gives the session's blocks back. The next request on it, evaluation or save reads the
@@ -328,6 +384,26 @@ HEADRACE_API headrace_status headrace_event_next_of(headrace_scheduler* schedule
  * salt and adapter), "evicted" (one had, and its block gave way), "no_snapshot" (no state was kept there), "prompt_logprobs" and
  * "hidden_states" (they need the rows), "index_off" (the option "kv.prefix_index"), "not_scheduled". Static. */
 HEADRACE_API const char* headrace_event_get_reuse_miss(const headrace_event* event);
+
+/* ---- Events by a callback, and a thread for the engine ------------------------------------------------------------------ */
+
+/* The event is the callback's to destroy. 1: it was taken. 0: not now; it and the later events of its request come again after
+ * the next step, while others' go on, and a request with "scheduler.max_events" of them waits. So a slow consumer has a bounded
+ * queue and holds nobody up. The engine waits for the function, which should hand the event on and return. */
+typedef int32_t (*headrace_event_callback)(void* user, headrace_event* event);
+
+/* [any] Each event is given to the callback after the step that made it, by the thread that steps; headrace_event_next gives none.
+ * The callback may submit, cancel and destroy. NULL: events are to be taken again. `release` (may be NULL): `user` is needed no
+ * more. Where the call fails it is not called. */
+HEADRACE_API headrace_status headrace_scheduler_set_event_callback(headrace_scheduler* scheduler,
+                                                                   headrace_event_callback callback, void* user,
+                                                                   headrace_release_callback release,
+                                                                   headrace_error** error);
+/* [one thread at a time] Steps until headrace_scheduler_stop or destroy, and sleeps while there is nothing to do: the body of a
+ * thread for the engine. Fails as headrace_scheduler_step does. */
+HEADRACE_API headrace_status headrace_scheduler_run(headrace_scheduler* scheduler, headrace_error** error);
+/* [any] Ends the run that goes on, after its step; where there is none, the next one ends after its first. */
+HEADRACE_API headrace_status headrace_scheduler_stop(headrace_scheduler* scheduler, headrace_error** error);
 
 /* ---- Token masks -------------------------------------------------------------------------------------------------- */
 

@@ -106,6 +106,22 @@ HEADRACE_FIELD(headrace_speech_segment, tokens, 40);
 HEADRACE_FIELD(headrace_speech_segment, num_tokens, 48);
 static_assert(sizeof(headrace_speech_segment) == 56);
 
+HEADRACE_FIELD(headrace_overflow, struct_size, 0);
+HEADRACE_FIELD(headrace_overflow, kind, 4);
+HEADRACE_FIELD(headrace_overflow, keep_first, 8);
+HEADRACE_FIELD(headrace_overflow, free_tokens, 16);
+HEADRACE_FIELD(headrace_overflow, user, 24);
+HEADRACE_FIELD(headrace_overflow, summarize, 32);
+HEADRACE_FIELD(headrace_overflow, release, 40);
+static_assert(sizeof(headrace_overflow) == 48);
+
+HEADRACE_FIELD(headrace_dropped, struct_size, 0);
+HEADRACE_FIELD(headrace_dropped, reserved, 4);
+HEADRACE_FIELD(headrace_dropped, times, 8);
+HEADRACE_FIELD(headrace_dropped, messages, 16);
+HEADRACE_FIELD(headrace_dropped, tokens, 24);
+static_assert(sizeof(headrace_dropped) == 32);
+
 HEADRACE_FIELD(headrace_tenant_limits, struct_size, 0);
 HEADRACE_FIELD(headrace_tenant_limits, reserved, 4);
 HEADRACE_FIELD(headrace_tenant_limits, weight, 8);

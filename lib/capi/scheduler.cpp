@@ -8,6 +8,23 @@ using namespace headrace::capi;
 
 namespace {
 
+// What the host gave with a callback, released with the last that uses it.
+class HostUser {
+ public:
+  HostUser(void* user, headrace_release_callback release) : user_(user), release_(release) {}
+  ~HostUser() {
+    if (release_ != nullptr) release_(user_);
+  }
+  HostUser(const HostUser&) = delete;
+  HostUser& operator=(const HostUser&) = delete;
+  void* get() const { return user_; }
+  void release_at_end(headrace_release_callback release) { release_ = release; }
+
+ private:
+  void* const user_;
+  headrace_release_callback release_;
+};
+
 constexpr size_t kStatsSize1 = offsetof(headrace_scheduler_stats, finished_requests) + sizeof(uint64_t);
 
 }  // namespace
@@ -64,6 +81,41 @@ headrace_status headrace_scheduler_step(headrace_scheduler* scheduler, int32_t* 
     const std::shared_ptr<engine::Scheduler> stepping = scheduler->scheduler;
     HEADRACE_ASSIGN_OR_RETURN(const bool working, stepping->step());
     *has_work = working ? 1 : 0;
+    return Status();
+  });
+}
+
+headrace_status headrace_scheduler_set_event_callback(headrace_scheduler* scheduler, headrace_event_callback callback,
+                                                      void* user, headrace_release_callback release,
+                                                      headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (scheduler == nullptr) return null_argument("scheduler");
+    if (callback == nullptr) {
+      scheduler->scheduler->set_event_callback(nullptr);
+      if (release != nullptr) release(user);
+      return Status();
+    }
+    const auto host = std::make_shared<HostUser>(user, nullptr);
+    scheduler->scheduler->set_event_callback([host, callback](const std::shared_ptr<const engine::Event>& event) {
+      return callback(host->get(), new headrace_event{event}) != 0;
+    });
+    host->release_at_end(release);  // nothing can fail any more
+    return Status();
+  });
+}
+
+headrace_status headrace_scheduler_run(headrace_scheduler* scheduler, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (scheduler == nullptr) return null_argument("scheduler");
+    const std::shared_ptr<engine::Scheduler> running = scheduler->scheduler;  // as in step
+    return running->run();
+  });
+}
+
+headrace_status headrace_scheduler_stop(headrace_scheduler* scheduler, headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (scheduler == nullptr) return null_argument("scheduler");
+    scheduler->scheduler->stop();
     return Status();
   });
 }

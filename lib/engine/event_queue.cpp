@@ -1,5 +1,6 @@
 #include "engine/event_queue.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace headrace::engine {
@@ -31,6 +32,14 @@ void EventQueue::add(Events& events) {
 
 std::shared_ptr<const Event> EventQueue::take() {
   return order_.empty() ? nullptr : take_first(*order_.begin()->second);
+}
+
+std::shared_ptr<const Event> EventQueue::look(std::span<const uint64_t> except) const {
+  for (const auto& [number, line] : order_) {
+    const auto& event = line->events.front();
+    if (std::find(except.begin(), except.end(), event->request_id) == except.end()) return event;
+  }
+  return nullptr;
 }
 
 std::shared_ptr<const Event> EventQueue::take_of(uint64_t request_id) {

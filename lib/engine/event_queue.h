@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <span>
 #include <unordered_map>
 
 #include "engine/event.h"
@@ -25,6 +26,8 @@ class EventQueue {
   void add(Events& events);
   // Null where there is none.
   std::shared_ptr<const Event> take();
+  // The one that take would give if requests in `except` had none. It stays.
+  std::shared_ptr<const Event> look(std::span<const uint64_t> except) const;
   std::shared_ptr<const Event> take_of(uint64_t request_id);
 
  private:

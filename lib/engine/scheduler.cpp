@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <new>
@@ -122,6 +123,9 @@ class Scheduler::Impl {
   Result<uint64_t> submit(RequestParams params);
   Status cancel(uint64_t request_id);
   Result<bool> step();
+  Status run();
+  void stop();
+  void set_event_callback(EventCallback callback);
   std::shared_ptr<const Event> next_event(std::optional<uint64_t> request_id);
   SchedulerReport report() const;
   std::vector<std::string> tenants() const;
@@ -154,6 +158,9 @@ class Scheduler::Impl {
   Result<std::shared_ptr<LiveRequest>> make_request(uint64_t id, RequestParams params, Session::Lease& lease);
   bool begin_step(Status& status);
   bool end_step();
+  bool deliver();
+  std::shared_ptr<const Event> take_event(std::optional<uint64_t> request_id);  // mutex_ held
+  void tell_news();                                                             // mutex_ held
   void accept_arrived();
   void publish();
 
@@ -176,6 +183,10 @@ class Scheduler::Impl {
   std::vector<std::shared_ptr<LiveRequest>> inbox_;
   std::unordered_map<uint64_t, std::shared_ptr<LiveRequest>> live_;
   EventQueue events_;
+  std::shared_ptr<const EventCallback> callback_;  // null: events are taken
+  std::condition_variable news_;
+  bool has_news_ = false;  // since the last step began
+  bool stops_ = false;
   Tenants tenants_;
   bool limits_changed_ = false;
   uint64_t submitted_ = 0, refused_ = 0;  // requests
@@ -360,7 +371,7 @@ Result<uint64_t> Scheduler::Impl::submit_checked(RequestParams params) {
     if (session->kv_cache() != kv_cache_) {
       return failed_precondition("session", "has another KV cache than the scheduler");
     }
-    HEADRACE_ASSIGN_OR_RETURN(lease, session->acquire(params.prompt));
+    HEADRACE_ASSIGN_OR_RETURN(lease, session->acquire(params.prompt, {params.min_tokens, params.max_tokens}));
     params.adapter = lease.adapter;
     params.cache_salt = lease.cache_salt;
   } else {
@@ -402,6 +413,7 @@ Result<uint64_t> Scheduler::Impl::submit_checked(RequestParams params) {
         ++request->tenant->submitted;
         ++submitted_;
         request->tenant->last_request = id;
+        tell_news();
         return id;
       }
     }
@@ -418,7 +430,13 @@ Status Scheduler::Impl::cancel(uint64_t request_id) {
   const auto found = live_.find(request_id);
   if (found == live_.end()) return not_found("request_id", "{} has ended or never was", request_id);
   found->second->cancelled.store(true, std::memory_order_release);
+  tell_news();
   return Status();
+}
+
+void Scheduler::Impl::tell_news() {
+  has_news_ = true;
+  news_.notify_all();
 }
 
 bool Scheduler::Impl::begin_step(Status& status) {
@@ -432,6 +450,7 @@ bool Scheduler::Impl::begin_step(Status& status) {
     return false;
   }
   stepping_ = true;
+  has_news_ = false;
   if (!live_.empty()) model_->executor->expect_more(true);
   if (arrived_.empty()) {
     arrived_.swap(inbox_);
@@ -522,11 +541,73 @@ Result<bool> Scheduler::Impl::step() {
     // The step is done; only the check has no memory.
   }
 #endif
-  return end_step();
+  end_step();
+  const bool left = deliver();
+  // The callback may have submitted, and destroyed.
+  const std::lock_guard lock(mutex_);
+  return !closed_ && (left || !live_.empty());
+}
+
+// Gives the callback what there is. Whether some of it is left.
+bool Scheduler::Impl::deliver() {
+  std::vector<uint64_t> refusing;
+  for (;;) {
+    std::shared_ptr<const EventCallback> callback;
+    std::shared_ptr<const Event> event;
+    {
+      const std::lock_guard lock(mutex_);
+      callback = callback_;
+      if (callback == nullptr || closed_) return false;
+      event = events_.look(refusing);
+    }
+    if (event == nullptr) return !refusing.empty();
+    if (!(*callback)(event)) {
+      refusing.push_back(event->request_id);
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    if (!closed_) take_event(event->request_id);
+  }
+}
+
+void Scheduler::Impl::set_event_callback(EventCallback callback) {
+  auto shared = callback ? std::make_shared<const EventCallback>(std::move(callback)) : nullptr;
+  const std::lock_guard lock(mutex_);
+  callback_.swap(shared);
+  tell_news();
+}
+
+Status Scheduler::Impl::run() {
+  // What waits for a reader is looked at so often.
+  constexpr auto kPause = std::chrono::milliseconds(1);
+  uint64_t steps = 0;
+  for (;;) {
+    const auto working = step();
+    std::unique_lock lock(mutex_);
+    const bool ran = std::exchange(steps, metrics_.num_steps) != metrics_.num_steps;
+    if (closed_ || std::exchange(stops_, false)) return Status();
+    if (!working.ok()) return working.status();
+    const auto awake = [&] { return has_news_ || closed_ || stops_; };
+    if (!*working) {
+      news_.wait(lock, awake);
+    } else if (!ran) {
+      news_.wait_for(lock, kPause, awake);
+    }
+  }
+}
+
+void Scheduler::Impl::stop() {
+  const std::lock_guard lock(mutex_);
+  stops_ = true;
+  news_.notify_all();
 }
 
 std::shared_ptr<const Event> Scheduler::Impl::next_event(std::optional<uint64_t> request_id) {
   const std::lock_guard lock(mutex_);
+  return callback_ == nullptr ? take_event(request_id) : nullptr;
+}
+
+std::shared_ptr<const Event> Scheduler::Impl::take_event(std::optional<uint64_t> request_id) {
   auto event = request_id ? events_.take_of(*request_id) : events_.take();
   if (event == nullptr) return nullptr;
   if (const auto found = live_.find(event->request_id); found != live_.end()) --found->second->num_unread;
@@ -571,6 +652,7 @@ void Scheduler::Impl::shut_down() {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     closed_ = true;
+    news_.notify_all();
     if (stepping_) return;  // the step in flight does the rest
     stepping_ = true;
   }
@@ -618,6 +700,9 @@ const std::shared_ptr<KvCache>& Scheduler::kv_cache() const { return impl_->kv_c
 Result<uint64_t> Scheduler::submit(RequestParams params) { return impl_->submit(std::move(params)); }
 Status Scheduler::cancel(uint64_t request_id) { return impl_->cancel(request_id); }
 Result<bool> Scheduler::step() { return impl_->step(); }
+void Scheduler::set_event_callback(EventCallback callback) { impl_->set_event_callback(std::move(callback)); }
+Status Scheduler::run() { return impl_->run(); }
+void Scheduler::stop() { impl_->stop(); }
 std::shared_ptr<const Event> Scheduler::next_event() { return impl_->next_event(std::nullopt); }
 std::shared_ptr<const Event> Scheduler::next_event_of(uint64_t request_id) { return impl_->next_event(request_id); }
 SchedulerReport Scheduler::report() const { return impl_->report(); }

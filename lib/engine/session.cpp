@@ -28,6 +28,15 @@ Status check_utf8(std::string_view text, const char* field) {
   return invalid_argument(field, "is not UTF-8 at byte {}", bad);
 }
 
+size_t count_images(const nlohmann::ordered_json& parts) {
+  size_t count = 0;
+  for (const auto& part : parts) {
+    const auto type = part.find("type");
+    count += type != part.end() && *type == "image";
+  }
+  return count;
+}
+
 }  // namespace
 
 Session::Session(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache, int32_t prefill_chunk)
@@ -79,7 +88,7 @@ void Session::touch() {
 
 Status Session::append_checked(std::span<const int32_t> tokens) {
   HEADRACE_RETURN_IF_ERROR(check_idle());
-  if (!messages_.empty()) return failed_precondition("session", "is a conversation of messages");
+  if (!conversation_.messages.empty()) return failed_precondition("session", "is a conversation of messages");
   const int32_t vocab_size = model_->executor->vocab_size();
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= vocab_size) {
@@ -87,7 +96,10 @@ Status Session::append_checked(std::span<const int32_t> tokens) {
                               vocab_size);
     }
   }
-  HEADRACE_RETURN_IF_ERROR(check_room(static_cast<int64_t>(tokens.size())));
+  // What is too much is dropped when a request runs.
+  if (overflow_.kind == SessionOverflow::Kind::kRefuse) {
+    HEADRACE_RETURN_IF_ERROR(check_room(static_cast<int64_t>(tokens.size())));
+  }
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   touch();
   return Status();
@@ -127,46 +139,93 @@ Status Session::append_parts(std::string_view role, std::string_view parts,
   HEADRACE_RETURN_IF_ERROR(check_message(role));
   HEADRACE_ASSIGN_OR_RETURN(const auto json, parse_ordered_json(parts, "parts"));
   if (!json.is_array()) return malformed("parts", "are no JSON array");
-  size_t num_images = 0;
   for (const auto& part : json) {
     if (!part.is_object()) return malformed("parts", "hold what is no object");
-    const auto type = part.find("type");
-    num_images += type != part.end() && *type == "image";
   }
-  if (num_images != images.size()) {
-    return invalid_argument("images", "there are {} for {} parts of the type \"image\"", images.size(), num_images);
+  Message message = {std::string(role), std::string(parts), true, count_images(json)};
+  if (message.num_images != images.size()) {
+    return invalid_argument("images", "there are {} for {} parts of the type \"image\"", images.size(),
+                            message.num_images);
   }
   const std::lock_guard lock(mutex_);
-  message_images_.reserve(message_images_.size() + images.size());
-  HEADRACE_RETURN_IF_ERROR(add_message({std::string(role), std::string(parts), true}));
-  for (auto& image : images) message_images_.push_back(std::move(image));
+  conversation_.images.reserve(conversation_.images.size() + images.size());
+  HEADRACE_RETURN_IF_ERROR(add_message(std::move(message)));
+  for (auto& image : images) conversation_.images.push_back(std::move(image));
   return Status();
 }
 
 // With the lock held.
 Status Session::add_message(Message message) {
   HEADRACE_RETURN_IF_ERROR(check_idle());
-  if (messages_.empty() && !tokens_.empty()) {
+  if (conversation_.messages.empty() && !tokens_.empty()) {
     return failed_precondition("session", "has {} tokens that no message made; rewind to 0 to start a conversation",
                                tokens_.size());
   }
-  messages_.push_back(std::move(message));
+  conversation_.messages.push_back(std::move(message));
   touch();
   return Status();
+}
+
+Status Session::set_message(size_t index, std::string_view content) {
+  HEADRACE_RETURN_IF_ERROR(check_utf8(content, "content"));
+  const std::lock_guard lock(mutex_);
+  HEADRACE_RETURN_IF_ERROR(check_idle());
+  auto& messages = conversation_.messages;
+  if (index >= messages.size()) {
+    return invalid_argument("index", "{} is not below the {} messages", index, messages.size());
+  }
+  Message changed = {messages[index].role, std::string(content)};
+  conversation_.forget_images(index, index + 1);
+  messages[index] = std::move(changed);
+  touch();
+  return Status();
+}
+
+Status Session::truncate_messages(size_t count) {
+  const std::lock_guard lock(mutex_);
+  HEADRACE_RETURN_IF_ERROR(check_idle());
+  auto& messages = conversation_.messages;
+  if (count > messages.size()) {
+    return invalid_argument("num_messages", "{} is above the {} messages", count, messages.size());
+  }
+  const bool all = count == 0 && !messages.empty();
+  conversation_.forget_images(count, messages.size());
+  messages.resize(count);
+  touch();
+  if (!all) return Status();
+  tokens_.clear();
+  images_.clear();
+  kv_cache_->release(kv_);
+  parked_path_.clear();
+  return Status();
+}
+
+// Before the messages themselves go.
+void Session::Conversation::forget_images(size_t begin, size_t end) {
+  const auto count = [&](size_t from, size_t to) {
+    size_t sum = 0;
+    for (size_t i = from; i < to; ++i) sum += messages[i].num_images;
+    return static_cast<ptrdiff_t>(sum);
+  };
+  const auto first = images.begin() + count(0, begin);
+  images.erase(first, first + count(begin, end));
+}
+
+// Of an image the model's token for images.
+int32_t Session::shown_token(int32_t id) const {
+  return id < 0 ? model_->executor->images()->vision().image_token_id : id;
 }
 
 std::vector<int32_t> Session::tokens() const {
   const std::lock_guard lock(mutex_);
   std::vector<int32_t> out = tokens_;
-  for (int32_t& id : out) {
-    if (id < 0) id = model_->executor->images()->vision().image_token_id;
-  }
+  for (int32_t& id : out) id = shown_token(id);
   return out;
 }
 
 std::vector<Session::Message> Session::messages() const {
   const std::lock_guard lock(mutex_);
-  return messages_;
+  return conversation_.messages;
 }
 
 bool Session::busy() const {
@@ -174,10 +233,10 @@ bool Session::busy() const {
   return busy_;
 }
 
-Result<std::vector<int32_t>> Session::render() const {
+Status Session::render(const Conversation& conversation, Lease& lease) const {
   auto messages = nlohmann::ordered_json::array();
   const JsonReleaser release_messages(messages);
-  for (const Message& message : messages_) {
+  for (const Message& message : conversation.messages) {
     // Not from a list in braces: its destructor wants memory too.
     messages.emplace_back(nlohmann::ordered_json::object());
     messages.back()["role"] = message.role;
@@ -195,7 +254,10 @@ Result<std::vector<int32_t>> Session::render() const {
   for (const text::RenderedSpan& span : prompt.spans) {
     spans.push_back({std::string_view(prompt.text).substr(span.begin, span.end - span.begin), !span.is_content});
   }
-  return model_->tokenizer->encode_spans(spans, false);
+  HEADRACE_ASSIGN_OR_RETURN(lease.prompt, model_->tokenizer->encode_spans(spans, false));
+  if (conversation.images.empty()) return Status();
+  return place_request_images(*model_->executor->images(), *kv_cache_, conversation.images, 0, lease.prompt,
+                              lease.images);
 }
 
 Status Session::reserve(int64_t num_tokens) {
@@ -255,6 +317,7 @@ Status Session::evaluate(std::span<const int32_t> tokens, float* logits) {
   const std::lock_guard lock(mutex_);
   HEADRACE_RETURN_IF_ERROR(check_idle());
   unpark();  // while the tokens are those that are computed: the file may know those that come, too
+  HEADRACE_RETURN_IF_ERROR(check_room(static_cast<int64_t>(tokens.size())));
   const auto before = static_cast<int64_t>(tokens_.size());
   const int64_t cached_before = kv_.num_tokens();
   HEADRACE_RETURN_IF_ERROR(append_checked(tokens));
@@ -281,8 +344,9 @@ Result<std::shared_ptr<Session>> Session::fork() const {
     copy.reset(new Session(model_, kv_cache_, prefill_chunk_));
     copy->tokens_ = tokens_;
     copy->images_ = images_;
-    copy->messages_ = messages_;
-    copy->message_images_ = message_images_;
+    copy->conversation_ = conversation_;
+    copy->overflow_ = overflow_;
+    copy->dropped_ = dropped_;
     copy->created_unix_seconds_ = created_unix_seconds_;
     copy->adapter_ = adapter_;
     copy->cache_salt_ = cache_salt_;
@@ -307,8 +371,8 @@ Status Session::rewind(int64_t num_tokens) {
   }
   std::erase_if(images_, [&](const PlacedImage& image) { return image.begin >= num_tokens; });
   tokens_.resize(static_cast<size_t>(num_tokens));
-  messages_.clear();
-  message_images_.clear();
+  conversation_.messages.clear();
+  conversation_.images.clear();
   if (kv_.num_tokens() > num_tokens) kv_cache_->rewind(kv_, num_tokens);
   touch();
   return Status();
@@ -390,13 +454,14 @@ Status Session::write(const std::string& path) const {
     return failed_precondition("kv.zero_retention", "nothing of the session may outlive it");
   }
   if (adapter_ != model_->own_adapter) return unsupported("adapter", "sessions with an adapter are not saved");
-  const bool has_parts = std::any_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.has_parts; });
+  const bool has_parts = std::any_of(conversation_.messages.begin(), conversation_.messages.end(),
+                                     [](const Message& m) { return m.has_parts; });
   if (!images_.empty() || has_parts) return unsupported("images", "sessions with images are not saved");
   SessionRecord record;
   record.identity = model_->executor->kv_identity();
   record.created_unix_seconds = created_unix_seconds_;
   record.tokens = tokens_;
-  for (const Message& message : messages_) record.messages.emplace_back(message.role, message.content);
+  for (const Message& message : conversation_.messages) record.messages.emplace_back(message.role, message.content);
   record.num_cached = kv_.num_tokens();
   record.rope_length = kv_.rope_length();
   return replace_file(path, [&](const WriteBytes& write) -> Status {
@@ -429,7 +494,7 @@ Result<std::shared_ptr<Session>> Session::restore(std::shared_ptr<const EngineMo
         text::utf8_invalid_offset(content) != std::string::npos) {
       return malformed(name, "a message is not UTF-8");
     }
-    session->messages_.push_back({std::move(role), std::move(content)});
+    session->conversation_.messages.push_back({std::move(role), std::move(content)});
   }
   if (opened.values) {
     HEADRACE_ASSIGN_OR_RETURN(auto restored, session->restore_values(*opened.values, record.rope_length));
@@ -446,32 +511,35 @@ Result<std::shared_ptr<Session>> Session::restore(std::shared_ptr<const EngineMo
   return session;
 }
 
-Result<Session::Lease> Session::acquire(std::span<const int32_t> request_prompt) {
-  const std::lock_guard lock(mutex_);
+Status Session::fill(Lease& lease, std::span<const int32_t> request_prompt) const {
+  lease.of_messages = !conversation_.messages.empty();
+  if (lease.of_messages) {
+    if (request_prompt.empty()) return render(conversation_, lease);
+    return invalid_argument("prompt", "the session's messages are the prompt; append a message instead");
+  }
+  lease.prompt = tokens_;
+  lease.first_own = static_cast<int64_t>(tokens_.size());
+  lease.prompt.insert(lease.prompt.end(), request_prompt.begin(), request_prompt.end());
+  lease.images = images_;
+  return Status();
+}
+
+Result<Session::Lease> Session::acquire(std::span<const int32_t> request_prompt, const SessionOutput& output) {
+  std::unique_lock lock(mutex_);
   HEADRACE_RETURN_IF_ERROR(check_idle());
   Lease lease;
-  if (messages_.empty()) {
-    lease.prompt = tokens_;
-    lease.first_own = static_cast<int64_t>(tokens_.size());
-    lease.prompt.insert(lease.prompt.end(), request_prompt.begin(), request_prompt.end());
-    lease.images = images_;
-  } else {
-    lease.of_messages = true;
-    if (!request_prompt.empty()) {
-      return invalid_argument("prompt", "the session's messages are the prompt; append a message instead");
-    }
-    HEADRACE_ASSIGN_OR_RETURN(lease.prompt, render());
-    if (!message_images_.empty()) {
-      HEADRACE_RETURN_IF_ERROR(place_request_images(*model_->executor->images(), *kv_cache_, message_images_, 0,
-                                                    lease.prompt, lease.images));
-    }
+  HEADRACE_RETURN_IF_ERROR(fill(lease, request_prompt));
+  if (overflow_.kind != SessionOverflow::Kind::kRefuse && !fits(static_cast<int64_t>(lease.prompt.size()), output)) {
+    HEADRACE_RETURN_IF_ERROR(shorten(lock, static_cast<int64_t>(request_prompt.size()), output));
+    lease = Lease();
+    HEADRACE_RETURN_IF_ERROR(fill(lease, request_prompt));
   }
   unpark();
   // Drawing needs the logits of the last prompt token, so its values are always computed.
   const int64_t useful =
       std::min(common_prefix(tokens_, lease.prompt, kv_.num_tokens()), static_cast<int64_t>(lease.prompt.size()) - 1);
   // Memory first: give_back has no way to fail.
-  messages_.reserve(messages_.size() + 1);
+  conversation_.messages.reserve(conversation_.messages.size() + 1);
   KvSequence empty = kv_cache_->new_sequence(own_salt());
   lease.adapter = adapter_;
   lease.cache_salt = cache_salt_;
@@ -489,7 +557,7 @@ void Session::give_back(std::vector<int32_t> tokens, int64_t num_output, std::st
   if (num_output > 0) {
     tokens_ = std::move(tokens);
     images_ = std::move(images);
-    if (!messages_.empty()) messages_.push_back({"assistant", std::move(reply)});
+    if (!conversation_.messages.empty()) conversation_.messages.push_back({"assistant", std::move(reply)});
   } else {
     kv_cache_->rewind(kv, common_prefix(tokens_, tokens, kv.num_tokens()));
   }

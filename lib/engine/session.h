@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "engine/executor.h"
 #include "engine/image_reader.h"
+#include "engine/session_overflow.h"
 
 namespace headrace::engine {
 
@@ -23,11 +24,7 @@ namespace headrace::engine {
 // request uses the session it is busy, and calls that change it or read its cache give kFailedPrecondition.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  struct Message {
-    std::string role;
-    std::string content;     // a text, or a JSON array of parts
-    bool has_parts = false;  // the latter
-  };
+  using Message = SessionMessage;
 
   // kv_cache null: one of its own, made with the options.
   static Result<std::shared_ptr<Session>> create(std::shared_ptr<const EngineModel> model,
@@ -50,6 +47,15 @@ class Session : public std::enable_shared_from_this<Session> {
   // kMalformed ("parts") for other JSON; kInvalidArgument ("images") for more or fewer of them.
   Status append_parts(std::string_view role, std::string_view parts,
                       std::vector<std::shared_ptr<const RequestImage>> images);
+
+  // Another content of message `index`, a text; those behind stay. The next request computes from the first token that differs.
+  Status set_message(size_t index, std::string_view content);
+  // Forgets messages from `count` on; of all of them, tokens too.
+  Status truncate_messages(size_t count);
+  // What becomes of a request that would exceed the context: by default it is refused. With another policy append_tokens and
+  // append_text take more than fits. kInvalidArgument with the field as place.
+  Status set_overflow(SessionOverflow overflow);
+  SessionDropped dropped() const;
 
   // Tokens computed or appended, of an image its token for each of its rows; of a session of messages, those of the last
   // request.
@@ -88,8 +94,8 @@ class Session : public std::enable_shared_from_this<Session> {
     std::shared_ptr<const Adapter> adapter;
     std::string cache_salt;
   };
-  // Makes the session busy.
-  Result<Lease> acquire(std::span<const int32_t> request_prompt);
+  // Makes the session busy. What its policy of overflow takes away stays away, whatever becomes of the request.
+  Result<Lease> acquire(std::span<const int32_t> request_prompt, const SessionOutput& output);
   // The request ended: `tokens` are prompt and output so far, the last num_output of them output, `reply` their text; kv
   // holds values of a prefix of them, and `images` are all of theirs. Without output the session is as before acquire.
   void give_back(std::vector<int32_t> tokens, int64_t num_output, std::string reply, std::vector<PlacedImage> images,
@@ -119,7 +125,23 @@ class Session : public std::enable_shared_from_this<Session> {
   // Whether `count` more tokens fit the context.
   Status check_room(int64_t count) const;
   Status append_checked(std::span<const int32_t> tokens);
-  Result<std::vector<int32_t>> render() const;
+  struct Conversation {
+    std::vector<Message> messages;
+    std::vector<std::shared_ptr<const RequestImage>> images;  // in the order of their parts
+    void forget_images(size_t begin, size_t end);             // those of messages [begin, end)
+  };
+  // Its prompt, and the images' places in it.
+  Status render(const Conversation& conversation, Lease& lease) const;
+  Status fill(Lease& lease, std::span<const int32_t> request_prompt) const;
+  int32_t shown_token(int32_t id) const;
+
+  // session_overflow.cpp
+  bool fits(int64_t prompt_size, const SessionOutput& output) const;
+  int64_t freed(int64_t limit) const;
+  Status shorten(std::unique_lock<std::mutex>& lock, int64_t request_tokens, const SessionOutput& output);
+  Status shorten_messages(std::unique_lock<std::mutex>& lock, int64_t target, int64_t most);
+  Status shorten_tokens(std::unique_lock<std::mutex>& lock, int64_t request_tokens, int64_t target, int64_t most);
+  Result<SessionOverflow::Part> summary_of(std::unique_lock<std::mutex>& lock, const SessionOverflow::Part& dropped);
   // Stores the values of all of `tokens` and computes the logits of the last num_logits of them.
   Status compute(const std::vector<int32_t>& tokens, int64_t num_logits, float* logits);
   Status reserve(int64_t num_tokens);
@@ -137,12 +159,13 @@ class Session : public std::enable_shared_from_this<Session> {
   bool busy_ = false;
   std::vector<int32_t> tokens_;      // positions of an image hold a number below 0 (KvCache::content_id)
   std::vector<PlacedImage> images_;  // of tokens_, in order
-  std::vector<Message> messages_;
-  std::vector<std::shared_ptr<const RequestImage>> message_images_;  // in the order of their parts
+  Conversation conversation_;
   int64_t created_unix_seconds_ = 0;  // the templates' clock: one conversation renders the same way each time
   std::shared_ptr<const Adapter> adapter_;
   std::string cache_salt_;
-  KvSequence kv_;            // values of a prefix of tokens_
+  KvSequence kv_;  // values of a prefix of tokens_
+  SessionOverflow overflow_;
+  SessionDropped dropped_;
   std::string parked_path_;  // of the file that has values which kv_ has not; "": none
 };
 

@@ -38,6 +38,12 @@ class JsonWriter {
     fmt::format_to(std::back_inserter(text_), "{}", number);
   }
 
+  // A value that is JSON text already.
+  void raw(std::string_view json) {
+    separate();
+    text_ += json;
+  }
+
   // One member of the open object.
   template <class Value>
   void member(std::string_view name, const Value& given) {

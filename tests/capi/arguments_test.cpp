@@ -115,6 +115,15 @@ TEST_CASE("every function refuses NULL handles by name") {
   check_refused("runtime", [](E e) { return headrace_runtime_get_stats(nullptr, nullptr, e); });
   check_refused("options", [](E e) { return headrace_options_set_runtime(nullptr, nullptr, e); });
   check_refused("session", [](E e) { return headrace_session_set_pinned(nullptr, 1, e); });
+  check_refused("session", [](E e) { return headrace_session_set_message(nullptr, 0, nullptr, 0, e); });
+  check_refused("session", [](E e) { return headrace_session_truncate_messages(nullptr, 0, e); });
+  check_refused("session", [](E e) { return headrace_session_set_overflow(nullptr, nullptr, e); });
+  check_refused("session", [](E e) { return headrace_session_get_dropped(nullptr, nullptr, e); });
+  check_refused("summary", [](E e) { return headrace_summary_set(nullptr, nullptr, 0, e); });
+  check_refused("scheduler",
+                [](E e) { return headrace_scheduler_set_event_callback(nullptr, nullptr, nullptr, nullptr, e); });
+  check_refused("scheduler", [](E e) { return headrace_scheduler_run(nullptr, e); });
+  check_refused("scheduler", [](E e) { return headrace_scheduler_stop(nullptr, e); });
   check_refused("session", [](E e) { return headrace_session_set_cache_salt(nullptr, nullptr, 0, e); });
   check_refused("session", [](E e) { return headrace_session_add_image(nullptr, nullptr, 0, 0, 0, e); });
   check_refused("session", [](E e) { return headrace_session_append_parts(nullptr, nullptr, 0, nullptr, 0, e); });
