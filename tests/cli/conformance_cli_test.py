@@ -151,10 +151,10 @@ class Conformance(CommandTest):
 
     @unittest.skipUnless(os.environ.get("HEADRACE_EMULATED_CUDA"), "no emulator in this build")
     def test_emulated_cuda(self):
-        settings = ("--device", "emulated-cuda", "--only", "llama", "--only", "qwen3", "--only", "gemma3")
-        rows = conformance(SHIPPED, *settings, "--set", "model.exact=true", code=0)[0]
-        for row in rows.values():
-            self.assertTrue(row["passed"], row)
+        # One form of one model, for it takes half a minute; cuda_models_test has the others.
+        settings = ("--device", "emulated-cuda", "--only", "llama/model.gguf", "--set", "model.exact=true")
+        rows = conformance(SHIPPED, *settings, code=0)[0]
+        self.assertTrue(rows["llama/model.gguf"]["passed"], rows)
         self.assert_fails("run", "-m", os.path.join(SHIPPED, "llama"), "-p", "x", "--device", "emulated-cuda",
                           "--kv-dtype", "q8", says="has no paged_attention with a q8 cache")
 

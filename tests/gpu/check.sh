@@ -30,11 +30,11 @@ run() {  # NAME TIMEOUT COMMAND...: output in $lines/NAME
 }
 
 run ops 120 "$build/bin/op_check" $device
-if [ -x "$build/bin/headrace" ]; then
-  run goldens 120 "$build/bin/headrace" conformance "$root/tests/data/goldens" --device $device --only llama --set model.exact=true
+if [ $device = emulated-cuda ] && [ -x "$build/bin/headrace" ]; then
+  run goldens 240 "$build/bin/headrace" conformance "$root/tests/data/goldens" --device $device --only llama/model.gguf --set model.exact=true
 fi
 if [ $device = cuda ]; then
-  for model in qwen3 gemma3; do
+  for model in llama qwen3 gemma3; do
     run "goldens_$model" 60 "$build/bin/headrace" conformance "$root/tests/data/goldens" --device $device --only $model --set model.exact=true
   done
   if command -v compute-sanitizer > /dev/null; then
