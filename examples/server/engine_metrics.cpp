@@ -102,11 +102,12 @@ void add_speculation(MetricsText& text, const std::vector<Reading>& readings) {
       for (const Json& drafter : told[i].at("drafters")) {
         MetricsText::Labels labels = readings[i].labels;
         labels.emplace_back("drafter", drafter.at("name").get<std::string>());
-        labels.emplace_back("position", "");
-        size_t position = 0;
-        for (const Json& count : drafter.at(key)) {
-          labels.back().second = std::to_string(++position);
-          text.value(count.get<double>(), labels);
+        labels.emplace_back("position", "1");
+        const Json& counts = drafter.at(key);
+        if (counts.empty()) text.value(0, labels);  // none yet
+        for (size_t position = 0; position < counts.size(); ++position) {
+          labels.back().second = std::to_string(position + 1);
+          text.value(counts[position].get<double>(), labels);
         }
       }
     }
