@@ -4,3 +4,6 @@
 #include "base/format.h"
 
 #include <fmt/format.h>
+#if FMT_VERSION >= 110000
+#include <fmt/ranges.h>  // where joins are since
+#endif
