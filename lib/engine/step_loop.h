@@ -118,7 +118,7 @@ class StepLoop {
   void enter(Sample& sample, const schedule::StepGrant& grant, const schedule::StepDemand& demand);
   bool reserve(Sample& sample, int64_t end, schedule::StepBudget& budget);
   bool admit(Sample& sample, schedule::StepBudget& budget);
-  bool make_room_for(Sample& sample);
+  bool make_room_for(Sample& sample, schedule::StepBudget& budget);
   ReuseMiss reuse_miss_of(const schedule::Sequence& sequence, int64_t reusable, PrefixMiss miss) const;
   bool shed_waiting(const Sample& keep);
   void start_over(Sample& sample);

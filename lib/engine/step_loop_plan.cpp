@@ -398,7 +398,7 @@ ReuseMiss StepLoop::reuse_miss_of(const schedule::Sequence& sequence, int64_t re
   return reusable < kv_cache_->block_size() ? ReuseMiss::kShort : ReuseMiss::kNone;
 }
 
-bool StepLoop::make_room_for(Sample& sample) {
+bool StepLoop::make_room_for(Sample& sample, StepBudget& budget) {
   schedule::Sequence& sequence = sample.sequence;
   const int64_t reusable = sequence.num_reusable();
   if (sequence.kv.num_tokens() > reusable) kv_cache_->rewind(sequence.kv, reusable);
@@ -416,7 +416,7 @@ bool StepLoop::make_room_for(Sample& sample) {
     const Status status = kv_cache_->reserve(sequence.kv, sequence.size());
     if (status.ok()) break;
     if (status.code() == StatusCode::kResourceExhausted) {
-      if (shed_waiting(sample) || model_->shed_idle_session(*kv_cache_)) continue;
+      if (shed_branches(budget) || shed_waiting(sample) || model_->shed_idle_session(*kv_cache_)) continue;
       if (!fresh && running_.empty()) {
         // A session's last block may need a copy that there is no room for; found in the index it needs none.
         kv_cache_->release(sequence.kv);
@@ -429,7 +429,8 @@ bool StepLoop::make_room_for(Sample& sample) {
     return false;
   }
   // Each running sequence may need another block soon; taking the last ones would only have this one preempted.
-  if (!running_.empty() && kv_cache_->stats().free_blocks < static_cast<int64_t>(running_.size())) {
+  while (!running_.empty() && kv_cache_->stats().free_blocks < static_cast<int64_t>(running_.size())) {
+    if (shed_branches(budget)) continue;
     if (fresh) {
       kv_cache_->release(sequence.kv);
     } else {
@@ -476,7 +477,7 @@ void StepLoop::fail_if_pinned_out(Sample& sample) {
 bool StepLoop::admit(Sample& sample, StepBudget& budget) {
   schedule::Sequence& sequence = sample.sequence;
   if (running_slots() + sequence.slots > limits_.max_num_seqs) return false;
-  if (!make_room_for(sample)) {
+  if (!make_room_for(sample, budget)) {
     without_room_ = sequence.tenant;
     if (running_.empty()) fail_if_pinned_out(sample);
     return false;

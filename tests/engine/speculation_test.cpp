@@ -325,6 +325,24 @@ TEST_CASE("trees in batches of any size, with prompts in pieces and what is cach
   }
 }
 
+TEST_CASE("branches give their room up to a request that waits") {
+  Speculating world;
+  world.toy.options.kv_max_tokens = 192;
+  const auto scheduler = world.scheduler();
+  RequestParams first = request(prompt_of(20, 1), 100);
+  first.drafter = "g5";
+  const uint64_t running = submit(*scheduler, first);
+  for (int i = 0; i < 3; ++i) step(*scheduler);
+  // With the branches of a step the pool has less than its three blocks.
+  const uint64_t waiting = submit(*scheduler, request(prompt_of(40, 2), 4));
+  step(*scheduler);
+  std::map<uint64_t, Outcome> results;
+  drain(*scheduler, results);
+  CHECK(results[waiting].samples.size() == 1);
+  CHECK(results[running].num_last == 0);
+  CHECK(run_all(*scheduler)[running].only().reason == FinishReason::kLength);
+}
+
 TEST_CASE("trees where they pay, chains where they do not") {
   Speculating world;
   world.toy.options.draft_always = false;
