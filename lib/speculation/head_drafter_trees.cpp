@@ -39,9 +39,10 @@ std::vector<HeadDrafter::Tip> HeadDrafter::keep_best(std::vector<Tip> tips) cons
   int64_t rows = 0;
   for (Tip& tip : tips) {
     const auto of_line = std::ranges::count(kept, tip.line, &Tip::line);
+    if (of_line >= tip.line->chain.request().max_branches) continue;
     rows += static_cast<int64_t>(tip.features.size()) / head_->hidden_size();
     if (rows > options_.max_rows) break;
-    if (of_line < tip.line->chain.request().max_branches) kept.push_back(std::move(tip));
+    kept.push_back(std::move(tip));
   }
   return kept;
 }

@@ -337,27 +337,29 @@ void Speculator::learn(SequenceRecord& record, const DraftTree& guesses, int32_t
   std::vector<double> value(drafters_.size(), 0.0);
   const double token_ns = cost.plain_ns / static_cast<double>(std::max<int64_t>(cost.plain_rows, 1));
   const auto nodes = guesses.nodes();
-  std::vector<bool> came(nodes.size(), false);  // the tokens up to the node's
+  std::vector<int32_t> came = {-1};  // the root, and at each depth the node that the tokens drawn go along
   for (size_t i = 0; i < nodes.size(); ++i) {
     const DraftNode& node = nodes[i];
     const bool verified = static_cast<int32_t>(i) < num_verified;
     const auto drafter = static_cast<size_t>(node.drafter), depth = static_cast<size_t>(node.depth);
-    const bool known = depth <= drawn.size() && (node.parent < 0 || came[static_cast<size_t>(node.parent)]);
-    came[i] = known && drawn[depth - 1] == node.token;
+    const bool known = depth <= drawn.size() && depth <= came.size() && node.parent == came[depth - 1];
+    // Of siblings with that token the first is the one that stands.
+    const bool stands = known && depth == came.size() && drawn[depth - 1] == node.token;
+    if (stands) came.push_back(static_cast<int32_t>(i));
     if (known) {
       // One that was not verified is measured too: the next token is known.
       const bool likeliest = std::ranges::none_of(nodes, [&](const DraftNode& other) {
         return other.parent == node.parent && other.drafter == node.drafter && other.claimed > node.claimed;
       });
       const double estimate = acceptance_[drafter].estimate(node.claimed, node.depth);
-      record.standings[drafter].acceptance.record(estimate, came[i]);
-      acceptance_[drafter].record(node.claimed, node.depth, came[i], likeliest);
+      record.standings[drafter].acceptance.record(estimate, stands);
+      acceptance_[drafter].record(node.claimed, node.depth, stands, likeliest);
     }
     if (!verified) continue;
-    record.counts.drafters[drafter].count(node.depth, came[i]);
-    totals_.drafters[drafter].count(node.depth, came[i]);
+    record.counts.drafters[drafter].count(node.depth, stands);
+    totals_.drafters[drafter].count(node.depth, stands);
     // A guess that came true spares a token's part of a step where a token was drawn behind it.
-    value[drafter] += (came[i] && depth < drawn.size() ? token_ns : 0.0) - cost.guess_ns;
+    value[drafter] += (stands && depth < drawn.size() ? token_ns : 0.0) - cost.guess_ns;
   }
   if (num_verified > 0) {
     ++record.counts.steps;

@@ -1,5 +1,6 @@
 // What drafters without a model guess, and the automaton behind them.
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -8,6 +9,7 @@
 
 #include "speculation/ngram_drafter.h"
 #include "speculation/position_tree.h"
+#include "speculation/speculator.h"
 #include "speculation/suffix_automaton.h"
 #include "speculation/suffix_drafter.h"
 #include "speculation/verify_paths.h"
@@ -236,6 +238,22 @@ TEST_CASE("a chain goes on while the next guess is worth its time") {
   CHECK(DraftWorth(measured, sequence, 1e6, 0.0, 16).pays(1e-6, 16));
   CHECK(DraftWorth().pays(1e-6, 16));
   CHECK(DraftWorth().confidence(2.0f, 1) == 1.0);
+}
+
+TEST_CASE("of a chosen and a drawn sibling of the same token one stands") {
+  Speculator speculator({std::make_shared<NgramDrafter>(), std::make_shared<SuffixDrafter>()}, 16, [] { return 0; });
+  SequenceRecord record;
+  record.standings.resize(2);
+  record.counts.drafters.resize(2);
+  DraftTree tree;
+  tree.add(-1, 5, 0.9f);
+  tree.add(-1, 5, 0.9f, tree.add_distribution({{5}, {1.0f}}), 1);
+  tree.add(0, 6, 0.9f);
+  tree.add(1, 6, 0.9f, -1, 1);
+  speculator.learn(record, tree, 4, Tokens{5, 6, 7}, {});
+  CHECK(speculator.totals().drafted() == 4);
+  CHECK(speculator.totals().drafters[0].accepted == 2);
+  CHECK(speculator.totals().drafters[1].accepted == 0);
 }
 
 TEST_CASE("of drawn siblings the first is kept, whatever follows") {

@@ -417,6 +417,39 @@ TEST_CASE("a head's branches are what it guesses behind other tokens, and the ch
   }
 }
 
+TEST_CASE("branches that a request may not have take no rows of others") {
+  for (const char* name : {"eagle", "eagle3"}) {
+    INFO(name);
+    constexpr int32_t kBranches = 3, kDepth = 3;
+    const std::vector<std::vector<int32_t>> prompts = {prompt_of(30, 2), prompt_of(30, 3), prompt_of(30, 4),
+                                                       prompt_of(30, 5)};
+    std::vector<DraftRequest> requests;
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      requests.push_back(request_for(i, prompts[i], prompts[i].size(), kDepth));
+      requests.back().max_nodes = 64;
+      requests.back().max_branches = kBranches;
+    }
+    HeadDrafterOptions options;
+    options.max_rows = static_cast<int64_t>(prompts.size()) * kBranches * (kDepth - 1);
+    WithHead head(name, options);
+    const auto nodes_of = [&](const std::vector<DraftRequest>& asked) {
+      for (size_t i = 0; i < prompts.size(); ++i) head.observe(i, prompts[i], 12);
+      std::vector<std::vector<std::pair<int32_t, int32_t>>> out;
+      for (const DraftTree& tree : draft(*head.drafter, asked)) {
+        out.emplace_back();
+        for (const DraftNode& node : tree.nodes()) out.back().emplace_back(node.token, node.parent);
+      }
+      return out;
+    };
+    for (size_t i = 0; i < prompts.size(); ++i) head.observe(i, prompts[i], 0);
+    const auto together = nodes_of(requests);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      CHECK(together[i].size() > 2 * kBranches);
+      CHECK(together[i] == nodes_of({requests[i]})[0]);
+    }
+  }
+}
+
 TEST_CASE("a model names what else may come beside its chain") {
   Written written;
   const auto drafter = written.drafter();
