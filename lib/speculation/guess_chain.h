@@ -21,13 +21,13 @@ class GuessChain {
   GuessChain(const DraftRequest& request, DraftTree& tree, int32_t vocab_size, float least_survival);
 
   const DraftRequest& request() const { return request_; }
+  // Whether other tokens stand beside its guesses.
+  bool branches() const { return sampler_.params().num_logprobs > 0; }
   // The next guess, of the drafter's logits, which are overwritten. Nothing where the chain ends here.
   std::optional<int32_t> guess(std::span<float> logits, const LogitStats& stats);
   // For trees, in place of guess(): guesses at the token behind a node (-1: behind the sequence), the request's own first, however many
   // nodes there are. Gives the first one's index; nothing where the numbers say nothing.
   std::optional<int32_t> branch(int32_t node, std::span<float> logits, const LogitStats& stats);
-  // Probability that a node and all before it come.
-  double survival(int32_t node) const;
   // Whether a pass for what follows the node is worth its time.
   bool goes_on_behind(int32_t node) const;
   // Leaves the likeliest nodes, no more than the request has room for.
@@ -38,6 +38,9 @@ class GuessChain {
   bool goes_on() const;
 
  private:
+  std::optional<SampledToken> draw(std::span<float> logits, const LogitStats& stats, const TokenHistory& history,
+                                   int32_t length) const;
+  int32_t add(int32_t parent, int32_t token, float claimed);
   void add_beside(int32_t parent, const SampledToken& drawn, int32_t max_nodes);
 
   const DraftRequest& request_;

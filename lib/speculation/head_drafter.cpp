@@ -191,11 +191,11 @@ Status HeadDrafter::draft(std::span<const DraftRequest> requests, std::span<Draf
                      sequence.kv.num_tokens(), sequence.pending.data(), trees[i]});
     active.push_back(&lines.back());
   }
-  // Requests that want trees and those that want chains go on apart.
+  // Lines that branch and those that are chains go on apart.
   for (const bool branches : {false, true}) {
     std::vector<Line*> alike;
     for (Line* line : active) {
-      if ((line->chain.request().max_branches > 1) == branches) alike.push_back(line);
+      if (line->chain.branches() == branches) alike.push_back(line);
     }
     if (alike.empty()) continue;
     HEADRACE_RETURN_IF_ERROR(run_lines(alike));

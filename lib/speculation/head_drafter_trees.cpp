@@ -25,7 +25,7 @@ void HeadDrafter::add_tips(Line& line, int32_t node, size_t row, const std::vect
   for (int32_t child = *first; child < line.tree.size(); ++child) {
     if (!line.chain.goes_on_behind(child)) continue;
     if (line.end() + line.tree.nodes()[static_cast<size_t>(child)].depth > head_->longest_sequence()) continue;
-    Tip tip{&line, child, line.chain.survival(child), before};
+    Tip tip{&line, child, line.tree.survival(child), before};
     const auto next = next_.begin() + static_cast<ptrdiff_t>(row) * width;
     tip.features.insert(tip.features.end(), next, next + width);
     tips.push_back(std::move(tip));

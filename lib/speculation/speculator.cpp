@@ -76,6 +76,7 @@ void Speculator::plan(std::span<DraftTurn> turns, StepCost& cost) {
   for (DraftTurn& turn : turns) {
     turn.guesses.clear();
     turn.num_verified = 0;
+    turn.branches |= always_;
     turn.record->standings.resize(drafters_.size(), {{}, kCredit, 0, kShortestRest, false, false});
     std::vector<DrafterCounts>& counts = turn.record->counts.drafters;
     if (!counts.empty()) continue;
@@ -143,7 +144,7 @@ void Speculator::ask(size_t drafter, std::span<DraftTurn> turns, const StepCost&
     // What its guesses take is not known before the first of them.
     const int32_t most = is_free || time.sum_nodes > 0.0 ? turn.max_nodes : std::min(turn.max_nodes, kFirstGuesses);
     DraftRequest request{turn.context, most, std::min(most, turn.max_depth), 1};
-    if (turn.branches || always_) request.max_branches = kMostBranches;
+    if (turn.branches) request.max_branches = kMostBranches;
     if (!is_free && token_ns > 0.0) {
       request.worth =
           DraftWorth(acceptance_[drafter], standing.acceptance, token_ns, row_ns + time.node_ns(), turn.max_depth);
@@ -237,13 +238,15 @@ Speculator::Choice Speculator::choose(std::span<const DraftTurn> turns, const St
   struct Open {
     std::vector<bool> allowed;
     std::vector<bool> goes_on;  // a child of the node was taken; the root's last
+    bool drawn = false;
+    int32_t num_taken = 0;
   };
   Choice choice;
-  choice.nodes.resize(turns.size());
   choice.ns = cost.plain_ns;
   choice.tokens_per_ns = cost.plain_ns > 0.0 ? static_cast<double>(cost.plain_rows) / cost.plain_ns : 0.0;
   std::vector<Open> open(turns.size());
-  std::vector<std::vector<int32_t>> taken(turns.size());
+  std::vector<std::pair<size_t, int32_t>> taken;  // turns and nodes
+  size_t num_chosen = 0;                          // of them
   std::priority_queue<Offer> offers;
   bool drawn = false;
   // What a node costs beside those that were taken before it.
@@ -266,14 +269,14 @@ Speculator::Choice Speculator::choose(std::span<const DraftTurn> turns, const St
       if (node.parent != parent || !open[t].allowed[static_cast<size_t>(i)]) continue;
       drawn = drawn || node.distribution >= 0;
       offers.push(offer_of(t, i, survival * static_cast<double>(node.confidence)));
-      if (turns[t].guesses.has_drawn()) return;
+      if (open[t].drawn) return;
     }
   };
   for (size_t t = 0; t < turns.size(); ++t) {
     const auto size = static_cast<size_t>(turns[t].guesses.size());
-    open[t].allowed =
-        chains || !(turns[t].branches || always_) ? turns[t].guesses.best_chain() : std::vector<bool>(size, true);
+    open[t].allowed = chains || !turns[t].branches ? turns[t].guesses.best_chain() : std::vector<bool>(size, true);
     open[t].goes_on.resize(size + 1, false);
+    open[t].drawn = turns[t].guesses.has_drawn();
     if (turns[t].max_nodes > 0) offer_children(t, -1, 1.0, -1);
   }
   double tokens = static_cast<double>(cost.plain_rows), pairs_ns = cost.pair_ns * cost.plain_pairs;
@@ -282,7 +285,7 @@ Speculator::Choice Speculator::choose(std::span<const DraftTurn> turns, const St
     Offer offer = offers.top();
     offers.pop();
     const size_t t = offer.turn;
-    if (static_cast<int32_t>(taken[t].size()) >= turns[t].max_nodes) continue;
+    if (open[t].num_taken >= turns[t].max_nodes) continue;
     const DraftNode node = turns[t].guesses.nodes()[static_cast<size_t>(offer.node)];
     const size_t parent = node.parent < 0 ? open[t].allowed.size() : static_cast<size_t>(node.parent);
     if (offer.rows != rows_of_guess(node, open[t].goes_on[parent])) {
@@ -291,7 +294,8 @@ Speculator::Choice Speculator::choose(std::span<const DraftTurn> turns, const St
       continue;
     }
     open[t].goes_on[parent] = true;
-    taken[t].push_back(offer.node);
+    ++open[t].num_taken;
+    taken.emplace_back(t, offer.node);
     tokens += offer.survival;
     pairs_ns += cost.pair_ns * offer.pairs;
     num_rows += offer.rows;
@@ -299,17 +303,20 @@ Speculator::Choice Speculator::choose(std::span<const DraftTurn> turns, const St
     if (always_ || (ns > 0.0 && tokens / ns > choice.tokens_per_ns)) {
       choice.tokens_per_ns = tokens / ns;
       choice.ns = ns;
-      choice.nodes = taken;
+      num_chosen = taken.size();
     } else if (drawn) {
       // Whether a drawn token is verified must not depend on those behind it: the distribution would not be the model's.
       break;
     }
     offer_children(t, offer.node, offer.survival, offer.node);
-    if (turns[t].guesses.has_drawn()) {
+    if (open[t].drawn) {
       const double before = node.confidence > 0.0f ? offer.survival / static_cast<double>(node.confidence) : 0.0;
       offer_children(t, node.parent, before, offer.node);
     }
   }
+  choice.nodes.resize(turns.size());
+  taken.resize(num_chosen);
+  for (const auto& [t, node] : taken) choice.nodes[t].push_back(node);
   return choice;
 }
 
@@ -317,7 +324,8 @@ Speculator::Choice Speculator::choose(std::span<const DraftTurn> turns, const St
 double Speculator::choose(std::span<DraftTurn> turns, const StepCost& cost) const {
   if (verify_cost_.unknown() && !always_) return 0.0;
   Choice choice = choose(turns, cost, false);
-  const bool branches = std::ranges::any_of(turns, [](const DraftTurn& turn) { return !turn.guesses.is_chain(); });
+  const bool branches =
+      std::ranges::any_of(turns, [](const DraftTurn& turn) { return turn.branches && !turn.guesses.is_chain(); });
   const bool drawn = std::ranges::any_of(turns, [](const DraftTurn& turn) { return turn.guesses.has_drawn(); });
   // What was drawn must not decide whether it is verified, which a choice between two finished plans would let it.
   if (branches && !drawn && !always_) {
