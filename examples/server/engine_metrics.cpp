@@ -82,35 +82,35 @@ void add_disk(MetricsText& text, const std::vector<Reading>& readings) {
 void add_speculation(MetricsText& text, const std::vector<Reading>& readings) {
   std::vector<Json> told;  // of each reading
   for (const Reading& reading : readings) told.push_back(Json::parse(reading.scheduler->describe_speculation()));
-  const auto family = [&](const std::string& name, const char* help, const char* key, double unit) {
+  const auto family = [&](const std::string& name, const char* help, const auto& write) {
     text.family("headrace_" + name + "_total", "counter", help);
     for (size_t i = 0; i < readings.size(); ++i) {
       for (const Json& drafter : told[i].at("drafters")) {
         MetricsText::Labels labels = readings[i].labels;
         labels.emplace_back("drafter", drafter.at("name").get<std::string>());
-        text.value(drafter.at(key).get<double>() * unit, labels);
+        write(drafter, labels);
       }
     }
   };
-  family("draft_tokens", "Guesses that were verified.", "drafted", 1);
-  family("accepted_draft_tokens", "Of those, the ones that stood.", "accepted", 1);
-  family("draft_seconds", "Time spent on guessing.", "draft_ns", 1e-9);
+  const auto total = [&](const std::string& name, const char* help, const char* key, double unit) {
+    family(name, help, [&](const Json& drafter, const MetricsText::Labels& labels) {
+      text.value(drafter.at(key).get<double>() * unit, labels);
+    });
+  };
+  total("draft_tokens", "Guesses that were verified.", "drafted", 1);
+  total("accepted_draft_tokens", "Of those, the ones that stood.", "accepted", 1);
+  total("draft_seconds", "Time spent on guessing.", "draft_ns", 1e-9);
   // By how far ahead the guess stood, from 1; those beyond the last position are counted with it.
   const auto by_position = [&](const std::string& name, const char* help, const char* key) {
-    text.family("headrace_" + name + "_by_position_total", "counter", help);
-    for (size_t i = 0; i < readings.size(); ++i) {
-      for (const Json& drafter : told[i].at("drafters")) {
-        MetricsText::Labels labels = readings[i].labels;
-        labels.emplace_back("drafter", drafter.at("name").get<std::string>());
-        labels.emplace_back("position", "1");
-        const Json& counts = drafter.at(key);
-        if (counts.empty()) text.value(0, labels);  // none yet
-        for (size_t position = 0; position < counts.size(); ++position) {
-          labels.back().second = std::to_string(position + 1);
-          text.value(counts[position].get<double>(), labels);
-        }
+    family(name + "_by_position", help, [&](const Json& drafter, MetricsText::Labels& labels) {
+      labels.emplace_back("position", "1");
+      const Json& counts = drafter.at(key);
+      if (counts.empty()) text.value(0, labels);  // none yet
+      for (size_t position = 0; position < counts.size(); ++position) {
+        labels.back().second = std::to_string(position + 1);
+        text.value(counts[position].get<double>(), labels);
       }
-    }
+    });
   };
   by_position("draft_tokens", "Guesses that were verified, by how far ahead they stood.", "drafted_at");
   by_position("accepted_draft_tokens", "Of those, the ones that stood.", "accepted_at");

@@ -138,6 +138,7 @@ class StepLoop {
   void grow(Entry& entry, int64_t most_states, schedule::StepBudget& budget);
   bool grow_own(Entry& entry, const speculation::VerifyPath& path, schedule::StepBudget& budget);
   bool grow_branch(Entry& entry, const speculation::VerifyPath& path, schedule::StepBudget& budget);
+  static void number_guesses(Entry& entry);
   bool shed_branches(schedule::StepBudget& budget);
   int64_t max_row_states() const;
   void keep_states();

@@ -110,11 +110,10 @@ void StepLoop::plan_prompts(std::vector<Sample*>& prompts, StepBudget& budget) {
       const bool waits =
           admitting && may_begin(*tenant) && std::find(passed.begin(), passed.end(), tenant.get()) == passed.end();
       if (running == prompts.end() && !waits) continue;
-      const bool goes_on = running != prompts.end() &&
-                           (!waits || (*running)->sequence.order < (*queue_.line(tenant.get())->begin())->order);
+      const schedule::Sequence* const head = waits ? *queue_.line(tenant.get())->begin() : nullptr;
+      const bool goes_on = running != prompts.end() && (head == nullptr || (*running)->sequence.order < head->order);
       const bool behind = time.behind(*tenant, !goes_on);
-      const int64_t rows =
-          goes_on ? (*running)->sequence.num_pending() : (*queue_.line(tenant.get())->begin())->num_pending();
+      const int64_t rows = goes_on ? (*running)->sequence.num_pending() : head->num_pending();
       if (turn != nullptr) {
         // Of two that wait for others and received about the same, the one that is done sooner.
         const bool sooner = behind && turn_behind && rows != turn_rows &&

@@ -1,7 +1,6 @@
 // Guesses in a step: which sequences get rows for them, and what stands once the model has spoken.
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "engine/step_loop.h"
@@ -100,13 +99,18 @@ void StepLoop::grow(Entry& entry, int64_t most_states, schedule::StepBudget& bud
     most_states = std::max<int64_t>(states_left, 0);
     if (path.nodes.empty() || !(own ? grow_own(entry, path, budget) : grow_branch(entry, path, budget))) break;
   }
-  std::vector<bool> grown(static_cast<size_t>(entry.num_verified), false);
+  number_guesses(entry);
+}
+
+// Guesses that paths hold are verified, and come first.
+void StepLoop::number_guesses(Entry& entry) {
+  std::vector<bool> held(static_cast<size_t>(entry.num_verified), false);
   for (const EntryPath& path : entry.paths) {
-    for (const int32_t node : path.guesses) grown[static_cast<size_t>(node)] = true;
+    for (const int32_t node : path.guesses) held[static_cast<size_t>(node)] = true;
   }
   std::vector<int32_t> verified;
   for (int32_t node = 0; node < entry.num_verified; ++node) {
-    if (grown[static_cast<size_t>(node)]) verified.push_back(node);
+    if (held[static_cast<size_t>(node)]) verified.push_back(node);
   }
   entry.num_verified = static_cast<int32_t>(verified.size());
   const std::vector<int32_t> place = entry.guesses.put_first(verified);
@@ -147,7 +151,7 @@ bool StepLoop::grow_branch(Entry& entry, const speculation::VerifyPath& path, sc
   return true;
 }
 
-// Branches give their room up to whoever needs it: what they verify is only not known earlier.
+// Branches give their room up to whoever needs it: without them a step only verifies less.
 bool StepLoop::shed_branches(schedule::StepBudget& budget) {
   bool shed = false;
   for (Entry& entry : entries_) {
@@ -155,10 +159,7 @@ bool StepLoop::shed_branches(schedule::StepBudget& budget) {
     shed = true;
     for (size_t p = 1; p < entry.paths.size(); ++p) budget.refund_branch(entry.paths[p].grant, entry.start);
     entry.paths.resize(1);
-    EntryPath& own = entry.own();
-    entry.num_verified = static_cast<int32_t>(own.guesses.size());
-    entry.guesses.put_first(own.guesses);
-    std::iota(own.guesses.begin(), own.guesses.end(), 0);
+    number_guesses(entry);
   }
   return shed;
 }

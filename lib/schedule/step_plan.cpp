@@ -34,24 +34,25 @@ StepGrant StepBudget::offer(const StepDemand& demand) const {
   return grant;
 }
 
+void StepBudget::add(const StepGrant& grant, int64_t first_row) {
+  rows_ += grant.num_rows;
+  logits_rows_ += grant.num_logits_rows;
+  work_ += StepWork::of(first_row, grant.num_rows);
+}
+
 StepGrant StepBudget::take(const StepDemand& demand) {
   const StepGrant grant = offer(demand);
   if (grant.num_rows > 0) {
-    rows_ += grant.num_rows;
+    add(grant, demand.first_row);
     seqs_ += demand.slots;
-    logits_rows_ += grant.num_logits_rows;
-    const StepWork work = StepWork::of(demand.first_row, grant.num_rows);
-    work_ += work;
-    if (!demand.decoding()) prompt_work_ += work;
+    if (!demand.decoding()) prompt_work_ += StepWork::of(demand.first_row, grant.num_rows);
   }
   return grant;
 }
 
 int64_t StepBudget::extend(StepGrant& grant, int64_t first_row, int64_t rows) {
   rows = std::clamp<int64_t>(std::min(rows_left() / 2, limits_.max_logits_rows - logits_rows_), 0, rows);
-  rows_ += rows;
-  logits_rows_ += rows;
-  work_ += StepWork::of(first_row, rows);
+  add({rows, rows}, first_row);
   grant.num_rows += rows;
   grant.num_logits_rows += rows;
   return rows;
@@ -59,10 +60,9 @@ int64_t StepBudget::extend(StepGrant& grant, int64_t first_row, int64_t rows) {
 
 StepGrant StepBudget::branch(int64_t first_row, int64_t rows, int64_t num_logits_rows) {
   if (rows > rows_left() / 2 || num_logits_rows > limits_.max_logits_rows - logits_rows_) return {};
-  rows_ += rows;
-  logits_rows_ += num_logits_rows;
-  work_ += StepWork::of(first_row, rows);
-  return {rows, num_logits_rows};
+  const StepGrant grant{rows, num_logits_rows};
+  add(grant, first_row);
+  return grant;
 }
 
 void StepBudget::refund_branch(const StepGrant& grant, int64_t first_row) {
@@ -73,12 +73,9 @@ void StepBudget::refund_branch(const StepGrant& grant, int64_t first_row) {
 
 void StepBudget::refund(const StepGrant& grant, const StepDemand& demand) {
   if (grant.num_rows == 0) return;
-  rows_ -= grant.num_rows;
+  refund_branch(grant, demand.first_row);
   seqs_ -= demand.slots;
-  logits_rows_ -= grant.num_logits_rows;
-  const StepWork work = StepWork::of(demand.first_row, grant.num_rows);
-  work_ -= work;
-  if (!demand.decoding()) prompt_work_ -= work;
+  if (!demand.decoding()) prompt_work_ -= StepWork::of(demand.first_row, grant.num_rows);
 }
 
 void StepBudget::limit_prompts(double ns, int64_t min_rows) {

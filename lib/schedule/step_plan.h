@@ -71,6 +71,7 @@ class StepBudget {
   const StepWork& work() const { return work_; }
 
  private:
+  void add(const StepGrant& grant, int64_t first_row);
   // Of up to `rows` rows of a prompt from first_row on, those that time allows.
   int64_t prompt_rows(int64_t first_row, int64_t rows) const;
 

@@ -46,8 +46,8 @@ class DraftTree {
   void merge(const DraftTree& other, int32_t drafter, int32_t max_nodes, int32_t max_depth);
   // Leaves only the nodes that keep[i] names; a node without its parent goes too.
   void prune(const std::vector<bool>& keep);
-  // Puts these nodes first, in this order (a parent before its children); the others follow in the order they have. Siblings
-  // among them must keep theirs where they were drawn. Gives the new index of every node.
+  // Puts these nodes first, in this order (a parent before its children); the others follow in the order they have. Drawn
+  // siblings must keep their order. Gives the new index of every node.
   std::vector<int32_t> put_first(std::span<const int32_t> first);
 
   // Of the deepest node; 0 where there is none.

@@ -23,17 +23,14 @@ void NgramDrafter::extend(Index& index, std::span<const int32_t> tokens) {
 void NgramDrafter::continue_from(int64_t at, int32_t length, float confidence, std::span<const int32_t> tokens,
                                  DraftTree& tree) {
   const auto size = static_cast<int64_t>(tokens.size());
-  std::vector<int32_t> chain;
-  int32_t parent = -1;
+  DraftTree chain;
   for (int32_t i = 0; i < length; ++i) {
     const int64_t source = at + i;
-    chain.push_back(source < size ? tokens[static_cast<size_t>(source)] : chain[static_cast<size_t>(source - size)]);
-    const auto nodes = tree.nodes();
-    const auto same = std::ranges::find_if(
-        nodes, [&](const DraftNode& node) { return node.parent == parent && node.token == chain.back(); });
-    parent =
-        same != nodes.end() ? static_cast<int32_t>(same - nodes.begin()) : tree.add(parent, chain.back(), confidence);
+    const int32_t token =
+        source < size ? tokens[static_cast<size_t>(source)] : chain.nodes()[static_cast<size_t>(source - size)].token;
+    chain.add(i - 1, token, confidence);
   }
+  tree.merge(chain, 0, tree.size() + length, length);
 }
 
 Status NgramDrafter::draft(std::span<const DraftRequest> requests, std::span<DraftTree> trees) {

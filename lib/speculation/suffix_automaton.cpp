@@ -99,11 +99,6 @@ SuffixAutomaton::Match SuffixAutomaton::follow(Match match, int32_t token) const
   }
 }
 
-SuffixAutomaton::Next SuffixAutomaton::most_frequent(int32_t state) const {
-  const std::vector<Next> found = frequent(state, 1);
-  return found.empty() ? Next() : found.front();
-}
-
 std::vector<SuffixAutomaton::Next> SuffixAutomaton::frequent(int32_t state, size_t most) const {
   std::vector<Next> best;
   int32_t total = 0, looked = 0;

@@ -29,15 +29,14 @@ class SuffixAutomaton {
   // The longest run at the end of `match` and the token that stands in the text.
   Match follow(Match match, int32_t token) const;
 
-  // The token that came most often after the run, the latest of equals; count 0 where nothing did.
+  // A token that came after a run.
   struct Next {
     int32_t token = 0;
     int32_t state = 0;
     int32_t count = 0;  // about: long chains of shorter runs are counted only in part
     int32_t total = 0;  // of all tokens that came
   };
-  Next most_frequent(int32_t state) const;
-  // Up to `most` of those that came most often, likewise, the most frequent first.
+  // Up to `most` of those that came most often after the run, the most frequent first, of equals the latest.
   std::vector<Next> frequent(int32_t state, size_t most) const;
 
  private:

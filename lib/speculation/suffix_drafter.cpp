@@ -25,10 +25,10 @@ struct Open {
 // The run's most frequent continuations, the likeliest guess of all that follow those taken each time.
 void continue_run(const SuffixAutomaton& automaton, SuffixAutomaton::Match from, const DraftRequest& request,
                   DraftTree& tree) {
-  const int32_t depth_limit = std::min(request.max_nodes, request.max_depth);
   std::priority_queue<Open> open;
   int32_t number = 0;
   const auto open_behind = [&](int32_t parent, int32_t depth, double survival, SuffixAutomaton::Match run) {
+    if (depth > request.max_depth) return;
     const auto most = static_cast<size_t>(std::max(request.max_branches, 1));
     auto nexts = automaton.frequent(run.state, most);
     // At the text's very end nothing follows the run, but maybe a shorter one: a period goes on.
@@ -36,7 +36,7 @@ void continue_run(const SuffixAutomaton& automaton, SuffixAutomaton::Match from,
       run = automaton.shorter(run);
       nexts = automaton.frequent(run.state, most);
     }
-    if (run.length == 0 || depth > depth_limit) return;
+    if (run.length == 0) return;
     for (const SuffixAutomaton::Next& next : nexts) {
       // The longer the run and the more often it came, the more its counts say.
       const double seen = next.count / (next.total + 0.3), specific = run.length / (run.length + 1.0);

@@ -102,7 +102,9 @@ TEST_CASE("the automaton knows every run of its text, and how often what followe
           ++followed[static_cast<size_t>(text[i + size])];
         }
       }
-      const auto next = automaton.most_frequent(match.state);
+      const auto found = automaton.frequent(match.state, 1);
+      REQUIRE(found.size() == 1);
+      const SuffixAutomaton::Next& next = found.front();
       CHECK(next.count == *std::max_element(followed.begin(), followed.end()));
       CHECK(followed[static_cast<size_t>(next.token)] == next.count);
       CHECK(next.total == std::accumulate(followed.begin(), followed.end(), 0));
