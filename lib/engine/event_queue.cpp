@@ -1,6 +1,5 @@
 #include "engine/event_queue.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace headrace::engine {
@@ -34,12 +33,9 @@ std::shared_ptr<const Event> EventQueue::take() {
   return order_.empty() ? nullptr : take_first(*order_.begin()->second);
 }
 
-std::shared_ptr<const Event> EventQueue::look(std::span<const uint64_t> except) const {
-  for (const auto& [number, line] : order_) {
-    const auto& event = line->events.front();
-    if (std::find(except.begin(), except.end(), event->request_id) == except.end()) return event;
-  }
-  return nullptr;
+std::shared_ptr<const Event> EventQueue::look(uint64_t from) const {
+  const auto found = order_.lower_bound(from);
+  return found == order_.end() ? nullptr : found->second->events.front();
 }
 
 std::shared_ptr<const Event> EventQueue::take_of(uint64_t request_id) {

@@ -5,7 +5,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <span>
 #include <unordered_map>
 
 #include "engine/event.h"
@@ -26,8 +25,8 @@ class EventQueue {
   void add(Events& events);
   // Null where there is none.
   std::shared_ptr<const Event> take();
-  // The one that take would give if requests in `except` had none. It stays.
-  std::shared_ptr<const Event> look(std::span<const uint64_t> except) const;
+  // The one that take would give if requests whose first event has a number below `from` had none. It stays.
+  std::shared_ptr<const Event> look(uint64_t from) const;
   std::shared_ptr<const Event> take_of(uint64_t request_id);
 
  private:

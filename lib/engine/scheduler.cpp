@@ -550,7 +550,8 @@ Result<bool> Scheduler::Impl::step() {
 
 // Gives the callback what there is. Whether some of it is left.
 bool Scheduler::Impl::deliver() {
-  std::vector<uint64_t> refusing;
+  bool left = false;
+  uint64_t from = 0;  // what is before it was given or refused
   for (;;) {
     std::shared_ptr<const EventCallback> callback;
     std::shared_ptr<const Event> event;
@@ -558,11 +559,12 @@ bool Scheduler::Impl::deliver() {
       const std::lock_guard lock(mutex_);
       callback = callback_;
       if (callback == nullptr || closed_) return false;
-      event = events_.look(refusing);
+      event = events_.look(from);
     }
-    if (event == nullptr) return !refusing.empty();
+    if (event == nullptr) return left;
+    from = event->number + 1;
     if (!(*callback)(event)) {
-      refusing.push_back(event->request_id);
+      left = true;
       continue;
     }
     const std::lock_guard lock(mutex_);

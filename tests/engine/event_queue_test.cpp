@@ -57,6 +57,19 @@ TEST_CASE("events come in their order, over all requests and of one") {
   CHECK(queue.take() == nullptr);
 }
 
+TEST_CASE("a look goes on behind an event, past those of its request that stay") {
+  EventQueue queue;
+  for (const uint64_t id : {1, 2}) queue.open(id);
+  EventQueue::Events events = events_of(0, {1, 2, 1, 2});
+  queue.add(events);
+  CHECK(queue.look(0)->number == 0);
+  CHECK(queue.look(1)->number == 1);
+  CHECK(queue.take_of(2)->number == 1);
+  CHECK(queue.look(2)->number == 3);  // 2 waits behind 0
+  CHECK(queue.look(4) == nullptr);
+  CHECK(numbers(queue) == std::vector<uint64_t>{0, 2, 3});
+}
+
 TEST_CASE("a request is open from its submit to its last event") {
   EventQueue queue;
   queue.open(1);
