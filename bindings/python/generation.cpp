@@ -1,6 +1,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <span>
 
 #include "module.h"
 
@@ -347,6 +348,28 @@ class PythonScheduler {
   Queues events_;
 };
 
+// The request's next event; none after its last. A failed request throws.
+std::optional<headrace::Event> wait_for_event(PythonScheduler& scheduler, uint64_t request_id) {
+  const py::gil_scoped_release release;
+  std::optional<headrace::Event> event = scheduler.wait(request_id);
+  if (event && event->type() == headrace::EventType::kFailed) throw event->error();
+  return event;
+}
+
+// Hands each event of the request to `take`, to its end, or abandons it.
+template <typename Take>
+void run_to_end(PythonScheduler& scheduler, uint64_t request_id, const Take& take) {
+  try {
+    while (std::optional<headrace::Event> event = wait_for_event(scheduler, request_id)) {
+      take(*event);
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }
+  } catch (...) {
+    scheduler.abandon(request_id);
+    throw;
+  }
+}
+
 // for piece in scheduler.stream(...): cancels the request when it is dropped early.
 class TextStream {
  public:
@@ -358,17 +381,11 @@ class TextStream {
   }
 
   std::string next() {
-    for (;;) {
-      std::optional<headrace::Event> event;
-      {
-        py::gil_scoped_release release;
-        event = scheduler_->wait(request_id_);
-      }
-      if (!event) throw py::stop_iteration();
-      if (event->type() == headrace::EventType::kFailed) throw event->error();
+    while (const std::optional<headrace::Event> event = wait_for_event(*scheduler_, request_id_)) {
       if (std::string text = event->text(); !text.empty()) return text;
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
+    throw py::stop_iteration();
   }
 
  private:
@@ -478,70 +495,42 @@ py::object generate(PythonScheduler& self, const py::object& prompt, const py::k
     outputs.back().attr("logprobs") = py::list();
     outputs.back().attr("top_logprobs") = py::list();
   }
-  try {
-    for (;;) {
-      std::optional<headrace::Event> event;
-      {
-        py::gil_scoped_release release;
-        event = self.wait(request_id);
-      }
-      if (!event) break;
-      if (event->type() == headrace::EventType::kFailed) throw event->error();
-      if (event->type() == headrace::EventType::kHidden) {
-        py::object& output = outputs.at(event->index());
-        if (output.attr("hidden_states").is_none()) output.attr("hidden_states") = py::list();
-        output.attr("hidden_states").attr("append")(hidden_array(std::move(*event)));
-        continue;
-      }
-      const py::dict fields = event_dict(*event);
-      if (event->type() == headrace::EventType::kPrompt) {
-        for (py::object& output : outputs) {
-          output.attr("prompt_logprobs") = fields["logprobs"];
-          output.attr("prompt_top_logprobs") = fields["top_logprobs"];
-        }
-        continue;
-      }
-      py::object& output = outputs.at(event->index());
-      output.attr("text") = output.attr("text").cast<std::string>() + event->text();
-      output.attr("tokens").attr("extend")(fields["tokens"]);
-      if (wants_logprobs && fields.contains("logprobs")) {
-        output.attr("logprobs").attr("extend")(fields["logprobs"]);
-        output.attr("top_logprobs").attr("extend")(fields["top_logprobs"]);
-      }
-      if (event->type() == headrace::EventType::kFinished) {
-        output.attr("finish_reason") = fields["finish_reason"];
-        output.attr("usage") = fields["usage"];
-        output.attr("speculation") = fields["speculation"];
-      }
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  run_to_end(self, request_id, [&](headrace::Event& event) {
+    py::object& output = outputs.at(event.index());
+    if (event.type() == headrace::EventType::kHidden) {
+      if (output.attr("hidden_states").is_none()) output.attr("hidden_states") = py::list();
+      output.attr("hidden_states").attr("append")(hidden_array(std::move(event)));
+      return;
     }
-  } catch (...) {
-    self.abandon(request_id);
-    throw;
-  }
+    const py::dict fields = event_dict(event);
+    if (event.type() == headrace::EventType::kPrompt) {
+      for (py::object& each : outputs) {
+        each.attr("prompt_logprobs") = fields["logprobs"];
+        each.attr("prompt_top_logprobs") = fields["top_logprobs"];
+      }
+      return;
+    }
+    output.attr("text") = output.attr("text").cast<std::string>() + event.text();
+    output.attr("tokens").attr("extend")(fields["tokens"]);
+    if (wants_logprobs && fields.contains("logprobs")) {
+      output.attr("logprobs").attr("extend")(fields["logprobs"]);
+      output.attr("top_logprobs").attr("extend")(fields["top_logprobs"]);
+    }
+    if (event.type() == headrace::EventType::kFinished) {
+      output.attr("finish_reason") = fields["finish_reason"];
+      output.attr("usage") = fields["usage"];
+      output.attr("speculation") = fields["speculation"];
+    }
+  });
   if (count == 1) return outputs[0];
   return py::cast(outputs);
 }
 
-// A request of a transcription to its end.
-void write_window(PythonScheduler& self, headrace::Transcription& transcription, const headrace::Request& request) {
-  const uint64_t request_id = self.submit(request);
-  try {
-    for (;;) {
-      std::optional<headrace::Event> event;
-      {
-        py::gil_scoped_release release;
-        event = self.wait(request_id);
-      }
-      if (!event) break;
-      if (event->type() == headrace::EventType::kFailed) throw event->error();
-      transcription.take(*event);
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    }
-  } catch (...) {
-    self.abandon(request_id);
-    throw;
-  }
+// A window that was cut short would only come again.
+void check_whole(const headrace::Event& finished) {
+  const std::string reason = finished.finish_reason();
+  if (reason == "deadline") throw headrace::Error(HEADRACE_DEADLINE_EXCEEDED, "a window took longer", "deadline_ms");
+  if (reason == "cancelled") throw headrace::Error(HEADRACE_CANCELLED, "a window's request was cancelled", "");
 }
 
 py::object transcribe(PythonScheduler& self, const py::object& audio, const std::optional<std::string>& language,
@@ -559,10 +548,16 @@ py::object transcribe(PythonScheduler& self, const py::object& audio, const std:
   } catch (const py::cast_error& error) {
     throw py::type_error(std::string("audio: ") + error.what());
   }
-  headrace::Transcription transcription(self.model(), sound.first.data(), static_cast<size_t>(sound.first.size()),
-                                        sound.second, params);
+  const std::span<const float> samples(sound.first.data(), static_cast<size_t>(sound.first.size()));
+  headrace::Transcription transcription = [&] {
+    const py::gil_scoped_release release;  // it makes the whole spectrogram
+    return headrace::Transcription(self.model(), samples.data(), samples.size(), sound.second, params);
+  }();
   while (const std::optional<headrace::Request> request = transcription.next()) {
-    write_window(self, transcription, *request);
+    run_to_end(self, self.submit(*request), [&](const headrace::Event& event) {
+      transcription.take(event);
+      if (event.type() == headrace::EventType::kFinished) check_whole(event);
+    });
   }
   const py::module_ types = py::module_::import("headrace._generation");
   py::list segments;
@@ -618,7 +613,8 @@ void register_generation(py::module_& module) {
           "A Transcript of what is said in audio of any length: float32 samples of 16000 a second, or (samples, rate). "
           "language (\"en\"): found out where it is not given; task: \"transcribe\" or \"translate\"; without "
           "timestamps "
-          "each window is a segment. Other parameters are generate's.")
+          "each window is a segment. Other parameters are generate's; deadline_ms is each window's, and one that takes "
+          "longer raises an Error.")
       .def("submit", py::overload_cast<const py::object&, const py::kwargs&>(&PythonScheduler::submit),
            py::arg("prompt"), "Queue a request; its id.")
       .def("cancel", &PythonScheduler::cancel, py::arg("request_id"))

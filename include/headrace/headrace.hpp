@@ -441,10 +441,7 @@ class Session {
     headrace_overflow overflow;
     headrace_overflow_init(&overflow);
     overflow.kind = HEADRACE_OVERFLOW_DROP;
-    overflow.keep_first = keep_first;
-    overflow.free_tokens = free_tokens;
-    detail::call(
-        [&](headrace_error** error) { return headrace_session_set_overflow(handle_.get(), &overflow, error); });
+    set_overflow(overflow, keep_first, free_tokens);
   }
   // Given what goes, and gives what comes, as headrace_summary_get_dropped and headrace_summary_set have them. An exception fails
   // the request.
@@ -453,8 +450,6 @@ class Session {
     headrace_overflow overflow;
     headrace_overflow_init(&overflow);
     overflow.kind = HEADRACE_OVERFLOW_SUMMARIZE;
-    overflow.keep_first = keep_first;
-    overflow.free_tokens = free_tokens;
     overflow.summarize = [](void* user, headrace_summary* summary) -> headrace_status {
       try {
         size_t size = 0;
@@ -468,8 +463,7 @@ class Session {
     overflow.release = [](void* user) { delete static_cast<Summarizer*>(user); };
     auto owned = std::make_unique<Summarizer>(std::move(summarize));
     overflow.user = owned.get();
-    detail::call(
-        [&](headrace_error** error) { return headrace_session_set_overflow(handle_.get(), &overflow, error); });
+    set_overflow(overflow, keep_first, free_tokens);
     owned.release();
   }
   headrace_dropped dropped() const {
@@ -496,6 +490,12 @@ class Session {
 
  private:
   explicit Session(headrace_session* handle) : handle_(handle) {}
+  void set_overflow(headrace_overflow& overflow, int64_t keep_first, int64_t free_tokens) {
+    overflow.keep_first = keep_first;
+    overflow.free_tokens = free_tokens;
+    detail::call(
+        [&](headrace_error** error) { return headrace_session_set_overflow(handle_.get(), &overflow, error); });
+  }
   Session(const Model& model, headrace_kv_cache* cache, const Options& options) {
     headrace_session* handle = nullptr;
     detail::call([&](headrace_error** error) {
@@ -925,16 +925,20 @@ class Scheduler {
   }
 
   // Runs one request to its end and hands each event to on_event; false cancels. A failed request throws. Events of
-  // other requests met on the way are handed over too: use it where this is the only consumer.
+  // other requests met on the way are handed over too: use it where this is the only consumer. FAILED_PRECONDITION where the
+  // request ended without its last event, which an event callback or another consumer was given.
   void run(const Request& request, const std::function<bool(const Event&)>& on_event) {
     const uint64_t request_id = submit(request);
     for (bool done = false; !done;) {
-      step();
+      const bool works = step();
       while (std::optional<Event> event = next_event()) {
         const bool ours = event->request_id() == request_id;
         if (ours && event->type() == EventType::kFailed) throw event->error();
         if (!on_event(*event) && ours && !event->is_last()) cancel(request_id);
         done = done || (ours && event->is_last());
+      }
+      if (!works && !done) {
+        throw Error(HEADRACE_FAILED_PRECONDITION, "the request's events were given to another consumer", "scheduler");
       }
     }
   }

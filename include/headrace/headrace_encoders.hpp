@@ -18,6 +18,7 @@ struct SpeechSegment {
 };
 
 // What is said in audio of any length (headrace_transcription): each request that next() gives is run and its events taken.
+// One that fails, is cancelled or runs out of time comes again.
 class Transcription {
  public:
   struct Params {

@@ -125,9 +125,10 @@ typedef struct headrace_overflow {
 
 HEADRACE_API void headrace_overflow_init(headrace_overflow* overflow);
 /* [object] NULL: refuse. Whole messages go, up to one of the role "user"; the last one never does. A session of tokens may be
- * appended to beyond its context, and is shortened when a request runs; evaluate refuses in any case. Where nothing that may go
- * makes the request fit, it is refused and nothing goes. What went stays away though the request should fail. Forks have the
- * policy too; files have it not. HEADRACE_INVALID_ARGUMENT with the field as place. */
+ * appended to beyond its context, and is shortened when a request runs; evaluate refuses in any case, and save what could not be
+ * restored, with HEADRACE_RESOURCE_EXHAUSTED. Where nothing that may go makes the request fit, it is refused and nothing goes.
+ * What went stays away though the request should fail. Forks have the policy too; files have it not. HEADRACE_INVALID_ARGUMENT
+ * with the field as place. */
 HEADRACE_API headrace_status headrace_session_set_overflow(headrace_session* session, const headrace_overflow* overflow,
                                                            headrace_error** error);
 /* [callback] What goes, as a JSON array: objects with "role" and "content" (a text, or an array of parts), or token ids. Borrowed
@@ -152,9 +153,9 @@ HEADRACE_API headrace_status headrace_session_get_dropped(const headrace_session
 
 /* ---- Values on disk, and none kept ------------------------------------------------------------------------------- */
 
-/* [object] As headrace_session_save, and gives the session's blocks back. The next request on it, evaluation or save reads the
- * file, in the calling thread; one that is gone or not as it was costs computing the values again. Another process goes on with
- * headrace_session_restore. */
+/* [object] As headrace_session_save, also of more tokens than the context, and gives the session's blocks back. The next request on
+ * it, evaluation or save reads the file, in the calling thread; one that is gone or not as it was costs computing the values again.
+ * Another process goes on with headrace_session_restore. */
 HEADRACE_API headrace_status headrace_session_park(headrace_session* session, const char* path, size_t path_size,
                                                    headrace_error** error);
 /* [any] Waits until all prefixes that the cache knows are in the folder of the option "kv.disk_path", as far as "kv.disk_bytes"
@@ -393,8 +394,8 @@ HEADRACE_API const char* headrace_event_get_reuse_miss(const headrace_event* eve
 typedef int32_t (*headrace_event_callback)(void* user, headrace_event* event);
 
 /* [any] Each event is given to the callback after the step that made it, by the thread that steps; headrace_event_next gives none.
- * The callback may submit, cancel and destroy. NULL: events are to be taken again. `release` (may be NULL): `user` is needed no
- * more. Where the call fails it is not called. */
+ * The callback may submit, cancel and destroy; it is part of the step, so a step from it gets HEADRACE_FAILED_PRECONDITION. NULL:
+ * events are to be taken again. `release` (may be NULL): `user` is needed no more. Where the call fails it is not called. */
 HEADRACE_API headrace_status headrace_scheduler_set_event_callback(headrace_scheduler* scheduler,
                                                                    headrace_event_callback callback, void* user,
                                                                    headrace_release_callback release,
@@ -478,7 +479,8 @@ HEADRACE_API void headrace_transcription_destroy(headrace_transcription* transcr
  * was taken. */
 HEADRACE_API headrace_status headrace_transcription_next(const headrace_transcription* transcription,
                                                          headrace_request** request, headrace_error** error);
-/* [object] An event of that request, in their order. After one that failed or was cancelled the same request comes next again. */
+/* [object] An event of that request, in their order. After one that failed, was cancelled or ran out of time the same request comes
+ * next again: a caller whose settings have a deadline ends the loop where the finish reason says so. */
 HEADRACE_API headrace_status headrace_transcription_take(headrace_transcription* transcription,
                                                          const headrace_event* event, headrace_error** error);
 /* [object] "en"; "" where it is not known, or not yet. Borrowed until the next call of take. */

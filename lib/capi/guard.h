@@ -71,6 +71,17 @@ inline Result<std::string_view> text_argument(const char* name, const char* text
   return text == nullptr ? std::string_view() : std::string_view(text, size);
 }
 
+// Token ids, each within the vocabulary.
+inline Status check_tokens(const char* name, const int32_t* tokens, size_t num_tokens, int32_t vocab_size) {
+  if (tokens == nullptr && num_tokens != 0) return null_argument(name);
+  for (size_t i = 0; i < num_tokens; ++i) {
+    if (tokens[i] >= 0 && tokens[i] < vocab_size) continue;
+    return invalid_argument(fmt::format("{}[{}]", name, i), "{} is outside the vocabulary of {}", tokens[i],
+                            vocab_size);
+  }
+  return Status();
+}
+
 // A truth value of the interface: other numbers are a caller's mistake.
 inline Result<bool> flag_argument(const char* name, int64_t value) {
   if (value != 0 && value != 1) return invalid_argument(name, "{} is neither 0 nor 1", value);

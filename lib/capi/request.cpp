@@ -61,7 +61,9 @@ headrace_status headrace_request_create(const headrace_model* model, headrace_re
     if (request == nullptr) return null_argument("request");
     const Model& loaded = *model->loaded->model;
     engine::RequestParams params;
-    if (const SpeechConfig* speech = loaded.speech()) {
+    // A set of all tokens would cost each one a pass over the vocabulary.
+    const SpeechConfig* const speech = loaded.speech();
+    if (speech != nullptr && !(speech->suppress.empty() && speech->suppress_first.empty())) {
       params.speech = std::make_shared<engine::SpeechTokens>(
           engine::suppress_tokens(speech->suppress, speech->suppress_first, loaded.spec().vocab_size));
     }
@@ -89,14 +91,8 @@ headrace_status headrace_request_add_tokens(headrace_request* request, const int
                                             headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (request == nullptr) return null_argument("request");
-    if (tokens == nullptr && num_tokens != 0) return null_argument("tokens");
-    const int32_t vocab_size = request->loaded->engine->executor->vocab_size();
-    for (size_t i = 0; i < num_tokens; ++i) {
-      if (tokens[i] < 0 || tokens[i] >= vocab_size) {
-        return invalid_argument(fmt::format("tokens[{}]", i), "{} is outside the vocabulary of {}", tokens[i],
-                                vocab_size);
-      }
-    }
+    HEADRACE_RETURN_IF_ERROR(
+        check_tokens("tokens", tokens, num_tokens, request->loaded->engine->executor->vocab_size()));
     request->params.prompt.insert(request->params.prompt.end(), tokens, tokens + num_tokens);
     return Status();
   });

@@ -2,28 +2,12 @@
 
 #include "capi/guard.h"
 #include "capi/handles.h"
+#include "capi/host_user.h"
 
 using namespace headrace;
 using namespace headrace::capi;
 
 namespace {
-
-// What the host gave with a callback, released with the last that uses it.
-class HostUser {
- public:
-  HostUser(void* user, headrace_release_callback release) : user_(user), release_(release) {}
-  ~HostUser() {
-    if (release_ != nullptr) release_(user_);
-  }
-  HostUser(const HostUser&) = delete;
-  HostUser& operator=(const HostUser&) = delete;
-  void* get() const { return user_; }
-  void release_at_end(headrace_release_callback release) { release_ = release; }
-
- private:
-  void* const user_;
-  headrace_release_callback release_;
-};
 
 constexpr size_t kStatsSize1 = offsetof(headrace_scheduler_stats, finished_requests) + sizeof(uint64_t);
 
@@ -95,11 +79,11 @@ headrace_status headrace_scheduler_set_event_callback(headrace_scheduler* schedu
       if (release != nullptr) release(user);
       return Status();
     }
-    const auto host = std::make_shared<HostUser>(user, nullptr);
+    const auto host = std::make_shared<HostUser>(user);
     scheduler->scheduler->set_event_callback([host, callback](const std::shared_ptr<const engine::Event>& event) {
       return callback(host->get(), new headrace_event{event}) != 0;
     });
-    host->release_at_end(release);  // nothing can fail any more
+    host->release_at_end(release);
     return Status();
   });
 }

@@ -5,6 +5,7 @@
 
 #include "capi/guard.h"
 #include "capi/handles.h"
+#include "capi/host_user.h"
 #include "formats/json.h"
 #include "formats/json_writer.h"
 
@@ -70,42 +71,17 @@ Result<Part> read_part(std::string_view text, bool of_messages) {
   return part;
 }
 
-// The caller's function and `user`, which is released with the last that uses them.
-class HostSummary {
- public:
-  explicit HostSummary(const headrace_overflow& given) : given_(given) { given_.release = nullptr; }
-  ~HostSummary() {
-    if (given_.release != nullptr) given_.release(given_.user);
+Result<Part> summarize(decltype(headrace_overflow::summarize) function, void* user, const Part& dropped) {
+  headrace_summary summary;
+  summary.of_messages = !dropped.messages.empty();
+  summary.dropped = describe(dropped);
+  const headrace_status status = function(user, &summary);
+  if (status != HEADRACE_OK) {
+    const bool known = status > HEADRACE_OK && status <= HEADRACE_INTERNAL;
+    return Status(known ? static_cast<StatusCode>(status) : StatusCode::kInternal, "the host's function failed");
   }
-  HostSummary(const HostSummary&) = delete;
-  HostSummary& operator=(const HostSummary&) = delete;
-  void release_at_end(headrace_release_callback release) { given_.release = release; }
-
-  Result<Part> summarize(const Part& dropped) const {
-    headrace_summary summary;
-    summary.of_messages = !dropped.messages.empty();
-    summary.dropped = describe(dropped);
-    const headrace_status status = given_.summarize(given_.user, &summary);
-    if (status != HEADRACE_OK) {
-      const bool known = status > HEADRACE_OK && status <= HEADRACE_INTERNAL;
-      return Status(known ? static_cast<StatusCode>(status) : StatusCode::kInternal, "the host's function failed");
-    }
-    if (!summary.is_set) return failed_precondition("", "the host's function set no summary");
-    return std::move(summary.part);
-  }
-
- private:
-  headrace_overflow given_;
-};
-
-Status check(const headrace_overflow& overflow) {
-  if (overflow.kind < HEADRACE_OVERFLOW_REFUSE || overflow.kind > HEADRACE_OVERFLOW_SUMMARIZE) {
-    return invalid_argument("overflow.kind", "{} is none of the kinds", overflow.kind);
-  }
-  if ((overflow.kind == HEADRACE_OVERFLOW_SUMMARIZE) != (overflow.summarize != nullptr)) {
-    return invalid_argument("overflow.summarize", "stands for HEADRACE_OVERFLOW_SUMMARIZE, and for it alone");
-  }
-  return Status();
+  if (!summary.is_set) return failed_precondition("", "the host's function set no summary");
+  return std::move(summary.part);
 }
 
 }  // namespace
@@ -120,17 +96,19 @@ headrace_status headrace_session_set_overflow(headrace_session* session, const h
     if (session == nullptr) return null_argument("session");
     if (overflow == nullptr) return session->session->set_overflow({});
     HEADRACE_ASSIGN_OR_RETURN(const headrace_overflow given, read_struct("overflow", overflow, kOverflowSize1));
-    HEADRACE_RETURN_IF_ERROR(check(given));
-    const auto host = std::make_shared<HostSummary>(given);
+    if (given.kind < HEADRACE_OVERFLOW_REFUSE || given.kind > HEADRACE_OVERFLOW_SUMMARIZE) {
+      return invalid_argument("overflow.kind", "{} is none of the kinds", given.kind);
+    }
+    const auto user = std::make_shared<HostUser>(given.user);
     engine::SessionOverflow policy;
     policy.kind = static_cast<Kind>(given.kind);
     policy.keep_first = given.keep_first;
     policy.free_tokens = given.free_tokens;
-    if (policy.kind == Kind::kSummarize) {
-      policy.summarize = [host](const Part& dropped) { return host->summarize(dropped); };
+    if (const auto function = given.summarize) {
+      policy.summarize = [function, user](const Part& dropped) { return summarize(function, user->get(), dropped); };
     }
     HEADRACE_RETURN_IF_ERROR(session->session->set_overflow(std::move(policy)));
-    host->release_at_end(given.release);  // nothing can fail any more
+    user->release_at_end(given.release);
     return Status();
   });
 }

@@ -95,15 +95,8 @@ headrace_status headrace_tokenizer_decode(const headrace_tokenizer* tokenizer, c
                                           headrace_error** error) {
   return guarded(error, [&]() -> Status {
     if (tokenizer == nullptr) return null_argument("tokenizer");
-    if (tokens == nullptr && num_tokens != 0) return null_argument("tokens");
     HEADRACE_RETURN_IF_ERROR(check_flags(flags, HEADRACE_SKIP_SPECIAL));
-    const int32_t vocab_size = tokenizer->tokenizer->vocab_size();
-    for (size_t i = 0; i < num_tokens; ++i) {
-      if (tokens[i] < 0 || tokens[i] >= vocab_size) {
-        return invalid_argument(fmt::format("tokens[{}]", i), "{} is outside the vocabulary of {}", tokens[i],
-                                vocab_size);
-      }
-    }
+    HEADRACE_RETURN_IF_ERROR(check_tokens("tokens", tokens, num_tokens, tokenizer->tokenizer->vocab_size()));
     const std::string text =
         tokenizer->tokenizer->decode(std::span(tokens, num_tokens), (flags & HEADRACE_SKIP_SPECIAL) != 0);
     return copy_text(text, buffer, capacity, needed);

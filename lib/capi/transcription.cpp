@@ -22,19 +22,14 @@ Result<engine::TranscriptionParams> read_params(const LoadedModel& loaded, const
   out.times = !no_times;
   out.language = std::string(language);
   out.task = std::string(task);
-  if (params.prompt == nullptr && params.num_prompt_tokens != 0) return null_argument("params.prompt");
-  const int32_t vocab_size = loaded.engine->executor->vocab_size();
-  for (size_t i = 0; i < params.num_prompt_tokens; ++i) {
-    if (params.prompt[i] >= 0 && params.prompt[i] < vocab_size) continue;
-    return invalid_argument(fmt::format("params.prompt[{}]", i), "{} is outside the vocabulary of {}", params.prompt[i],
-                            vocab_size);
-  }
+  HEADRACE_RETURN_IF_ERROR(
+      check_tokens("params.prompt", params.prompt, params.num_prompt_tokens, loaded.engine->executor->vocab_size()));
   out.prompt.assign(params.prompt, params.prompt + params.num_prompt_tokens);
   if (params.settings == nullptr) return out;
-  out.request = params.settings->params;
   if (params.settings->loaded.get() != &loaded) {
     return failed_precondition("params.settings", "was made for another model");
   }
+  out.request = params.settings->params;
   if (out.request.session || !out.request.prompt.empty() || out.request.encoder_input) {
     return invalid_argument("params.settings", "has a session, a prompt or an encoder's input");
   }

@@ -24,6 +24,8 @@ Result<std::shared_ptr<const RequestImage>> make_request_image(const ImageReader
   return make_request_image(reader, processed.pixels, processed.height, processed.width);
 }
 
+int32_t shown_token(const ImageReader* reader, int32_t id) { return id < 0 ? reader->vision().image_token_id : id; }
+
 Status place_request_images(const ImageReader& reader, KvCache& kv_cache,
                             std::span<const std::shared_ptr<const RequestImage>> images, int64_t first,
                             std::vector<int32_t>& tokens, std::vector<PlacedImage>& placed) {

@@ -38,6 +38,9 @@ class ImageReader {
   virtual Status encode(const RequestImage& image, std::vector<float>& rows) = 0;
 };
 
+// The token that a position of a sequence shows, of an image the model's token for images.
+int32_t shown_token(const ImageReader* reader, int32_t id);
+
 // pixels, height and width as image_grid() has them; kInvalidArgument ("image") where they do not fit the model, or values
 // are not finite.
 Result<std::shared_ptr<const RequestImage>> make_request_image(const ImageReader& reader, std::span<const float> pixels,

@@ -151,13 +151,13 @@ class Scheduler::Impl {
   Result<uint64_t> submit_checked(RequestParams params);
   // Everything that can be wrong with a request once its prompt is known.
   Status check_prompt(const RequestParams& params, const Session::Lease& lease) const;
-  // Puts the request's images into their places in its own part of the prompt, behind those of the session.
-  Status place(const RequestParams& params, Session::Lease& lease) const;
+  // Puts the request's images into their places in its own part of the prompt, whose positions count from 0.
+  Status place(RequestParams& params, std::vector<PlacedImage>& images) const;
   // What a request to a model with an encoder in front of its decoder has beside others: its input, and a first token.
   Status start(const RequestParams& params, std::vector<int32_t>& prompt) const;
   Result<std::shared_ptr<LiveRequest>> make_request(uint64_t id, RequestParams params, Session::Lease& lease);
   bool begin_step(Status& status);
-  bool end_step();
+  bool end_step(bool left = false);
   bool deliver();
   std::shared_ptr<const Event> take_event(std::optional<uint64_t> request_id);  // mutex_ held
   void tell_news();                                                             // mutex_ held
@@ -222,17 +222,14 @@ Status Scheduler::Impl::check_prompt(const RequestParams& params, const Session:
   return Status();
 }
 
-Status Scheduler::Impl::place(const RequestParams& params, Session::Lease& lease) const {
+Status Scheduler::Impl::place(RequestParams& params, std::vector<PlacedImage>& images) const {
   if (params.images.empty()) return {};
   ImageReader* const reader = model_->executor->images();
   if (reader == nullptr) return unsupported("images", "the model reads none");
-  if (lease.of_messages) return unsupported("images", "of a conversation of messages are those of its messages");
-  std::vector<int32_t> own(lease.prompt.begin() + lease.first_own, lease.prompt.end());
-  HEADRACE_RETURN_IF_ERROR(
-      place_request_images(*reader, *kv_cache_, params.images, lease.first_own, own, lease.images));
-  lease.prompt.resize(static_cast<size_t>(lease.first_own));
-  lease.prompt.insert(lease.prompt.end(), own.begin(), own.end());
-  return {};
+  if (params.session && params.session->of_messages()) {
+    return unsupported("images", "of a conversation of messages are those of its messages");
+  }
+  return place_request_images(*reader, *kv_cache_, params.images, 0, params.prompt, images);
 }
 
 Status Scheduler::Impl::start(const RequestParams& params, std::vector<int32_t>& prompt) const {
@@ -253,7 +250,6 @@ Status Scheduler::Impl::start(const RequestParams& params, std::vector<int32_t>&
 Result<std::shared_ptr<LiveRequest>> Scheduler::Impl::make_request(uint64_t id, RequestParams params,
                                                                    Session::Lease& lease) {
   HEADRACE_RETURN_IF_ERROR(start(params, lease.prompt));
-  HEADRACE_RETURN_IF_ERROR(place(params, lease));
   HEADRACE_RETURN_IF_ERROR(check_prompt(params, lease));
   std::optional<text::StopMatcher> matcher;
   if (!params.stop_strings.empty()) {
@@ -366,11 +362,14 @@ Result<uint64_t> Scheduler::Impl::submit_checked(RequestParams params) {
     id = next_id_++;
   }
   const std::shared_ptr<Session> session = params.session;
+  if (session && session->kv_cache() != kv_cache_) {
+    return failed_precondition("session", "has another KV cache than the scheduler");
+  }
+  // Before the session is taken, whose policy of overflow is to see the prompt's size.
+  std::vector<PlacedImage> own_images;
+  HEADRACE_RETURN_IF_ERROR(place(params, own_images));
   Session::Lease lease;
   if (session) {
-    if (session->kv_cache() != kv_cache_) {
-      return failed_precondition("session", "has another KV cache than the scheduler");
-    }
     HEADRACE_ASSIGN_OR_RETURN(lease, session->acquire(params.prompt, {params.min_tokens, params.max_tokens}));
     params.adapter = lease.adapter;
     params.cache_salt = lease.cache_salt;
@@ -389,6 +388,10 @@ Result<uint64_t> Scheduler::Impl::submit_checked(RequestParams params) {
     session->give_back(std::move(lease.prompt), 0, {}, {}, std::move(lease.kv));
   };
   try {
+    for (PlacedImage& image : own_images) {
+      image.begin += lease.first_own;
+      lease.images.push_back(std::move(image));
+    }
     auto made = make_request(id, std::move(params), lease);
     Status status = made.status();
     if (made.ok()) {
@@ -446,7 +449,7 @@ bool Scheduler::Impl::begin_step(Status& status) {
     return false;
   }
   if (stepping_) {
-    status = failed_precondition("scheduler", "another thread is inside step");
+    status = failed_precondition("scheduler", "a step goes on");
     return false;
   }
   stepping_ = true;
@@ -493,15 +496,15 @@ void Scheduler::Impl::publish() {
   num_unscheduled_ = loop_.num_unscheduled() + static_cast<int64_t>(arrived_.size());
 }
 
-// The last thing a step does. True while there is work.
-bool Scheduler::Impl::end_step() {
+// The last thing a step does. True while there is work, which events are that the callback `left`.
+bool Scheduler::Impl::end_step(bool left) {
   std::vector<std::shared_ptr<LiveRequest>> queued;
   {
     const std::lock_guard lock(mutex_);
     if (!closed_) {
       stepping_ = false;
       model_->executor->expect_more(!live_.empty() && !loop_.held_back());
-      return !live_.empty();
+      return left || !live_.empty();
     }
     // Destroyed meanwhile: stepping_ stays true, so nothing else touches the loop again.
     queued.swap(inbox_);
@@ -541,14 +544,17 @@ Result<bool> Scheduler::Impl::step() {
     // The step is done; only the check has no memory.
   }
 #endif
-  end_step();
-  const bool left = deliver();
-  // The callback may have submitted, and destroyed.
-  const std::lock_guard lock(mutex_);
-  return !closed_ && (left || !live_.empty());
+  bool left = false;
+  try {
+    left = deliver();
+  } catch (...) {
+    end_step();
+    throw;
+  }
+  return end_step(left);
 }
 
-// Gives the callback what there is. Whether some of it is left.
+// Gives the callback what there is. Whether some of it is left. Within the step, so that one thread alone does it.
 bool Scheduler::Impl::deliver() {
   bool left = false;
   uint64_t from = 0;  // what is before it was given or refused
@@ -568,7 +574,8 @@ bool Scheduler::Impl::deliver() {
       continue;
     }
     const std::lock_guard lock(mutex_);
-    if (!closed_) take_event(event->request_id);
+    // The callback may have destroyed the scheduler, or taken itself away, whereupon next_event may have given the event.
+    if (!closed_ && events_.look(event->number) == event) take_event(event->request_id);
   }
 }
 
@@ -664,7 +671,7 @@ void Scheduler::Impl::shut_down() {
 Status Scheduler::Impl::check_invariants() {
   {
     const std::lock_guard lock(mutex_);
-    if (stepping_) return failed_precondition("scheduler", "another thread is inside step");
+    if (stepping_) return failed_precondition("scheduler", "a step goes on");
     stepping_ = true;
   }
   Status status = loop_.check_invariants();

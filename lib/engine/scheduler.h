@@ -70,9 +70,10 @@ class Scheduler {
   // Runs one step; true while requests are queued or running. A second caller at the same time gets
   // kFailedPrecondition. The calling thread must hold a shared_ptr to the scheduler.
   Result<bool> step();
-  // Called after each step for each event, on the stepping thread and without a lock, in the order of next_event, which then
-  // gives none. False: not now; it and those of its request behind it come again after the next step, and more than
-  // scheduler.max_events of them keep the request waiting. Null: events are to be taken again.
+  // Called at the end of each step for each event, on the stepping thread and without a lock, in the order of next_event, which
+  // then gives none. Another step meanwhile gets kFailedPrecondition. False: not now; it and those of its request behind it come
+  // again after the next step, and more than scheduler.max_events of them keep the request waiting. Null: events are to be taken
+  // again.
   using EventCallback = std::function<bool(const std::shared_ptr<const Event>&)>;
   void set_event_callback(EventCallback callback);
   // Steps until stop or shut_down, and waits where there is nothing to do. As step, of one thread at a time; fails as step does.

@@ -211,15 +211,10 @@ void Session::Conversation::forget_images(size_t begin, size_t end) {
   images.erase(first, first + count(begin, end));
 }
 
-// Of an image the model's token for images.
-int32_t Session::shown_token(int32_t id) const {
-  return id < 0 ? model_->executor->images()->vision().image_token_id : id;
-}
-
 std::vector<int32_t> Session::tokens() const {
   const std::lock_guard lock(mutex_);
   std::vector<int32_t> out = tokens_;
-  for (int32_t& id : out) id = shown_token(id);
+  for (int32_t& id : out) id = shown_token(model_->executor->images(), id);
   return out;
 }
 
@@ -231,6 +226,11 @@ std::vector<Session::Message> Session::messages() const {
 bool Session::busy() const {
   const std::lock_guard lock(mutex_);
   return busy_;
+}
+
+bool Session::of_messages() const {
+  const std::lock_guard lock(mutex_);
+  return !conversation_.messages.empty();
 }
 
 Status Session::render(const Conversation& conversation, Lease& lease) const {
@@ -411,6 +411,7 @@ void Session::forget_values_unless(const std::string& salt) {
 Status Session::save(const std::string& path) {
   const std::lock_guard lock(mutex_);
   HEADRACE_RETURN_IF_ERROR(check_idle());
+  HEADRACE_RETURN_IF_ERROR(check_room(0));  // restore would refuse the file
   unpark();
   return write(path);
 }
@@ -512,8 +513,7 @@ Result<std::shared_ptr<Session>> Session::restore(std::shared_ptr<const EngineMo
 }
 
 Status Session::fill(Lease& lease, std::span<const int32_t> request_prompt) const {
-  lease.of_messages = !conversation_.messages.empty();
-  if (lease.of_messages) {
+  if (!conversation_.messages.empty()) {
     if (request_prompt.empty()) return render(conversation_, lease);
     return invalid_argument("prompt", "the session's messages are the prompt; append a message instead");
   }

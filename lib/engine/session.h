@@ -62,6 +62,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<int32_t> tokens() const;
   std::vector<Message> messages() const;
   bool busy() const;
+  bool of_messages() const;
 
   // Appends tokens and computes their logits [tokens.size(), vocab_size] float32, row t scoring the token after
   // tokens[t]; null `logits`: only the cache is filled. After a failure the session is as before.
@@ -75,20 +76,20 @@ class Session : public std::enable_shared_from_this<Session> {
   // What the session's values are found under in the prefix index, as a request's are. Values of another are forgotten, tokens
   // stay. No part of what is saved.
   Status set_cache_salt(std::string salt);
-  // kUnsupported with an adapter or images: a file does not hold them. Writes beside `path` and renames, so that a failure leaves what was there.
-  // kFailedPrecondition with kv.zero_retention.
+  // kUnsupported with an adapter or images: a file does not hold them. kResourceExhausted with more tokens than the context:
+  // restore would refuse them. kFailedPrecondition with kv.zero_retention. Writes beside `path` and renames, so that a failure leaves
+  // what was there.
   Status save(const std::string& path);
-  // save, and gives the cached values up: where they are needed again they come from the file. One that is not there any more, or not
-  // as it was, costs computing them.
+  // save, whatever number of tokens, and gives the cached values up: where they are needed again they come from the file. One that is
+  // not there any more, or not as it was, costs computing them.
   Status park(const std::string& path);
 
   // --- for the scheduler ---
 
   // What a request on this session starts from.
   struct Lease {
-    std::vector<int32_t> prompt;  // the session's (or the rendered conversation's) tokens, then the request's
-    int64_t first_own = 0;        // where the request's own part begins in `prompt`; 0 for rendered conversations
-    bool of_messages = false;
+    std::vector<int32_t> prompt;      // the session's (or the rendered conversation's) tokens, then the request's
+    int64_t first_own = 0;            // where the request's own part begins in `prompt`; 0 for rendered conversations
     std::vector<PlacedImage> images;  // of the session
     KvSequence kv;                    // cached values of a prefix of `prompt`, at most all but its last token
     std::shared_ptr<const Adapter> adapter;
@@ -133,7 +134,6 @@ class Session : public std::enable_shared_from_this<Session> {
   // Its prompt, and the images' places in it.
   Status render(const Conversation& conversation, Lease& lease) const;
   Status fill(Lease& lease, std::span<const int32_t> request_prompt) const;
-  int32_t shown_token(int32_t id) const;
 
   // session_overflow.cpp
   bool fits(int64_t prompt_size, const SessionOutput& output) const;

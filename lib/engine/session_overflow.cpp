@@ -45,7 +45,7 @@ Status Session::set_overflow(SessionOverflow overflow) {
   }
   const std::lock_guard lock(mutex_);
   HEADRACE_RETURN_IF_ERROR(check_idle());
-  overflow_ = std::move(overflow);
+  std::swap(overflow_, overflow);  // the old one goes without the lock: what the host releases may call the session
   return Status();
 }
 
@@ -59,7 +59,7 @@ SessionDropped Session::dropped() const {
 bool Session::fits(int64_t prompt_size, const SessionOutput& output) const {
   const int64_t limit = context_limit(*model_, *kv_cache_);
   const int64_t most = std::min(std::max<int64_t>(output.most, 1), freed(limit));
-  return prompt_size <= limit - std::max({most, output.least, int64_t{1}});
+  return prompt_size <= limit - std::max(most, output.least);
 }
 
 int64_t Session::freed(int64_t limit) const {
@@ -138,8 +138,10 @@ Status Session::shorten_messages(std::unique_lock<std::mutex>& lock, int64_t tar
                           messages.begin() + static_cast<ptrdiff_t>(end));
   HEADRACE_ASSIGN_OR_RETURN(const Part summary, summary_of(lock, dropped));
   Conversation rest = without(end, summary.messages);
-  HEADRACE_ASSIGN_OR_RETURN(const int64_t size_after, rendered_size(rest));
-  if (size_after > most) return too_long(size_after - size, most - size);
+  if (!summary.messages.empty()) {
+    HEADRACE_ASSIGN_OR_RETURN(const int64_t size_after, rendered_size(rest));
+    if (size_after > most) return too_long(size_after - size, most - size);
+  }
   conversation_ = std::move(rest);
   ++dropped_.times;
   dropped_.messages += static_cast<int64_t>(end - first);
@@ -162,7 +164,7 @@ Status Session::shorten_tokens(std::unique_lock<std::mutex>& lock, int64_t reque
   if (begin == end || room < 0) return Status();  // refused as it is, with its counts
   Part dropped;
   dropped.tokens.assign(tokens_.begin() + begin, tokens_.begin() + end);
-  for (int32_t& id : dropped.tokens) id = shown_token(id);
+  for (int32_t& id : dropped.tokens) id = shown_token(model_->executor->images(), id);
   HEADRACE_ASSIGN_OR_RETURN(const Part summary, summary_of(lock, dropped));
   const int32_t vocab_size = model_->executor->vocab_size();
   for (const int32_t id : summary.tokens) {
@@ -174,11 +176,11 @@ Status Session::shorten_tokens(std::unique_lock<std::mutex>& lock, int64_t reque
   rest.insert(rest.end(), summary.tokens.begin(), summary.tokens.end());
   rest.insert(rest.end(), tokens_.begin() + end, tokens_.end());
   const int64_t moved = static_cast<int64_t>(rest.size()) - size;
+  unpark();  // while all is as it was: it may lack memory
   std::erase_if(images_, [&](const PlacedImage& image) { return image.begin >= begin && image.end() <= end; });
   for (PlacedImage& image : images_) {
     if (image.begin >= end) image.begin += moved;
   }
-  unpark();
   tokens_.swap(rest);
   if (kv_.num_tokens() > begin) kv_cache_->rewind(kv_, begin);
   ++dropped_.times;

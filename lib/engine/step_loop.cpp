@@ -29,10 +29,6 @@ StepLoop::StepLoop(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvC
 
 StepLoop::~StepLoop() { tear_down(); }
 
-int32_t StepLoop::shown_token(int32_t id) const {
-  return id < 0 ? model_->executor->images()->vision().image_token_id : id;
-}
-
 std::unique_ptr<Sample> StepLoop::make_sample(LiveRequest& request, uint32_t index) const {
   auto sample = std::make_unique<Sample>(
       request, index,
@@ -49,7 +45,7 @@ std::unique_ptr<Sample> StepLoop::make_sample(LiveRequest& request, uint32_t ind
   }
   if (request.sampler.params().repetition_penalty != 1.0f) {
     for (const int32_t id : request.prompt) {
-      ++sample->history.prompt_counts[shown_token(id)];
+      ++sample->history.prompt_counts[shown_token(model_->executor->images(), id)];
     }
   }
   if (request.token_mask) sample->mask = request.token_mask();
@@ -323,7 +319,8 @@ Status StepLoop::score_prompt(const Entry& entry) {
     if (position + 1 >= sequence.prompt_size) break;
     const size_t index = entry.own().first_logits + static_cast<size_t>(i);
     const float* row = logits_.data() + index * vocab_size;
-    const int32_t scored = shown_token(sequence.token_ids[static_cast<size_t>(position + 1)]);
+    const int32_t scored =
+        shown_token(model_->executor->images(), sequence.token_ids[static_cast<size_t>(position + 1)]);
     HEADRACE_ASSIGN_OR_RETURN(SampledToken score, score_token({row, vocab_size}, logit_stats_[index], scored,
                                                               sample.request.params.num_prompt_logprobs));
     sample.request.prompt_scores.push_back(std::move(score));
@@ -479,7 +476,7 @@ void StepLoop::emit_prompt(LiveRequest& request) {
   Event event;
   event.type = EventType::kPrompt;
   event.tokens.assign(request.prompt.begin() + static_cast<ptrdiff_t>(request.first_own), request.prompt.end());
-  for (int32_t& id : event.tokens) id = shown_token(id);
+  for (int32_t& id : event.tokens) id = shown_token(model_->executor->images(), id);
   const bool with_top = request.params.num_prompt_logprobs > 0;
   if (request.first_own == 0) {
     event.logprobs.push_back(0.0f);

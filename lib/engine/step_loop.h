@@ -145,8 +145,6 @@ class StepLoop {
   void verify(Entry& entry);
   void observe(const Entry& entry, const EntryPath& path, int64_t end);
 
-  // The token of a position, of an image the model's token for images.
-  int32_t shown_token(int32_t id) const;
   Status encode_images(const Entry& entry);
   Status read_input(LiveRequest& request);
   void run_encoders();

@@ -38,6 +38,7 @@ Status Transcription::start() {
   std::vector<int32_t> languages;
   for (const auto& [name, id] : config_.languages) languages.push_back(id);
   languages_ = std::make_shared<SpeechTokens>(only_tokens(languages, vocab_size));
+  if (!params_.times && config_.suppress.empty() && config_.suppress_first.empty()) return {};
   SpeechTokens written = suppress_tokens(config_.suppress, config_.suppress_first, vocab_size);
   if (params_.times) {
     TimeTokens& times = written.times.emplace();

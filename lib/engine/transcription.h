@@ -68,7 +68,7 @@ class Transcription {
   const TranscriptionParams params_;
   SpeechPrompt prompt_;  // of each window
   std::shared_ptr<const SpeechTokens> languages_,
-      written_;  // what may come of the language's request, and of a window's
+      written_;  // what may come of the language's request, and of a window's; null: all
   LogMelSpec spectrogram_;
   std::vector<float> features_;                   // [num_mels, computed_frames_] of all the audio
   int64_t computed_frames_ = 0, num_frames_ = 0;  // num_frames_: of audio, without the silence behind it

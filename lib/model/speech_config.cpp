@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/json.h"
 #include "model/config_reader.h"
 
 namespace headrace {
@@ -47,20 +48,19 @@ Status read_forced(const ConfigReader& config, int32_t vocab_size, std::vector<s
   const std::string place = config.place_of("forced_decoder_ids");
   if (!list->is_array()) return malformed(place, "is no list");
   for (const nlohmann::json& pair : *list) {
-    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer() ||
-        !(pair[1].is_null() || pair[1].is_number_integer())) {
-      return malformed(place, "{} is no pair of a place and a token", pair.dump());
-    }
-    const auto at = pair[0].get<int64_t>();
-    if (out.empty() && at != 1) return {};
-    if (at != static_cast<int64_t>(out.size()) + 1) return malformed(place, "{} does not follow the last", pair.dump());
-    if (pair[1].is_null()) {
+    const bool is_pair = pair.is_array() && pair.size() == 2;
+    const std::optional<int64_t> at = is_pair ? json_integer(pair[0]) : std::nullopt;
+    const std::optional<int64_t> id = is_pair ? json_integer(pair[1]) : std::nullopt;
+    if (!at || !(id || pair[1].is_null())) return malformed(place, "{} is no pair of a place and a token", pair.dump());
+    if (out.empty() && *at != 1) return {};
+    if (*at != static_cast<int64_t>(out.size()) + 1)
+      return malformed(place, "{} does not follow the last", pair.dump());
+    if (!id) {
       out.emplace_back();
       continue;
     }
-    const auto id = pair[1].get<int64_t>();
-    if (id < 0 || id >= vocab_size) return malformed(place, "{} is outside the vocabulary of {}", id, vocab_size);
-    out.emplace_back(static_cast<int32_t>(id));
+    if (*id < 0 || *id >= vocab_size) return malformed(place, "{} is outside the vocabulary of {}", *id, vocab_size);
+    out.emplace_back(static_cast<int32_t>(*id));
   }
   return {};
 }

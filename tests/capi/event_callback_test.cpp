@@ -1,4 +1,5 @@
 // Events by a callback, and a thread for the engine.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -56,6 +57,7 @@ TEST_CASE("each event is given to the callback after its step, as next_event wou
   Told again;
   for (const Event& event : kept) add(again, event);
   CHECK(again == told);
+  CHECK(failure_of([&] { scheduler.generate(asking(5, 6)); }).code == HEADRACE_FAILED_PRECONDITION);
   // Without one they are taken again.
   scheduler.set_event_callback(nullptr);
   CHECK(generate(scheduler, asking(5, 6)).tokens == expected[0]);
@@ -142,6 +144,52 @@ TEST_CASE("a callback may submit, cancel, take itself away and destroy its sched
     if (headrace_scheduler_step(raw, &has_work, nullptr) != HEADRACE_OK || has_work == 0) break;
   }
   CHECK(has_work == 0);
+}
+
+TEST_CASE("a step goes on until its events are given: another is refused, and none is given twice") {
+  Scheduler scheduler(text_model());
+  Told told;
+  std::vector<int32_t> codes;
+  const auto step_code = [&]() -> headrace_status {
+    try {
+      scheduler.step();
+    } catch (const headrace::Error& error) {
+      return error.code();
+    }
+    return HEADRACE_OK;
+  };
+  scheduler.set_event_callback([&](Event event) {
+    add(told, event);
+    codes.push_back(step_code());
+    std::thread([&] { codes.push_back(step_code()); }).join();
+    return true;
+  });
+  std::vector<uint64_t> ids;
+  for (int32_t i = 0; i < 3; ++i) ids.push_back(scheduler.submit(asking(10 * i + 5, 4)));
+  while (scheduler.step()) {
+  }
+  REQUIRE(codes.size() >= 6);
+  CHECK(std::ranges::count(codes, HEADRACE_FAILED_PRECONDITION) == std::ssize(codes));
+  for (const uint64_t id : ids) CHECK(told[id].size() == 4);
+}
+
+TEST_CASE("a callback that takes itself away leaves to next_event what it did not take") {
+  Scheduler scheduler(text_model());
+  Told told;
+  scheduler.set_event_callback([&](Event event) {
+    scheduler.set_event_callback(nullptr);
+    // It stays until the callback says that it took it: here another takes it meanwhile.
+    const auto again = scheduler.next_event();
+    CHECK((again && again->tokens() == event.tokens()));
+    add(told, event);
+    return true;
+  });
+  const uint64_t first = scheduler.submit(asking(5, 4)), second = scheduler.submit(asking(25, 4));
+  while (scheduler.step()) {
+  }
+  while (const auto event = scheduler.next_event()) add(told, *event);
+  CHECK(told[first].size() == 4);
+  CHECK(told[second].size() == 4);
 }
 
 TEST_CASE("one thread runs the engine: it sleeps until there is work, and ends where it is stopped") {

@@ -226,6 +226,34 @@ TEST_CASE("a message is edited where it stands, and the prefix before it is foun
   CHECK(failure_of([&] { errors.drop_overflow(0, -1); }).place == "free_tokens");
 }
 
+TEST_CASE("what a policy held may call its session while another takes the policy's place") {
+  World world;
+  Session session = world.session();
+  headrace_overflow overflow;
+  headrace_overflow_init(&overflow);
+  overflow.kind = HEADRACE_OVERFLOW_SUMMARIZE;
+  overflow.user = &session;
+  overflow.summarize = [](void*, headrace_summary*) -> headrace_status { return HEADRACE_INTERNAL; };
+  overflow.release = [](void* user) { static_cast<Session*>(user)->append({1, 2, 3}); };
+  REQUIRE(headrace_session_set_overflow(session.get(), &overflow, nullptr) == HEADRACE_OK);
+  CHECK(session.tokens().empty());
+  session.refuse_overflow();
+  CHECK(session.tokens().size() == 3);
+}
+
+TEST_CASE("a session of more tokens than its context is not saved: it could not be restored") {
+  World world;
+  const TemporaryFolder folder;
+  Session session = world.session();
+  session.drop_overflow(0);
+  session.append(std::vector<int32_t>(kContext + 1, 5));
+  CHECK(failure_of([&] { session.save(folder / "session"); }).code == HEADRACE_RESOURCE_EXHAUSTED);
+  session.park(folder / "session");
+  world.run(session);
+  session.save(folder / "session");
+  CHECK(Session::restore(text_model(), world.cache, folder / "session", world.options).tokens() == session.tokens());
+}
+
 TEST_CASE("a fork keeps the policy, and what a policy held is released with its last session") {
   World world;
   const auto alive = std::make_shared<int>(0);

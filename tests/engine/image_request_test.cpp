@@ -295,6 +295,28 @@ TEST_CASE("a prompt with images is scored, its rows as the image's token") {
   }
 }
 
+TEST_CASE("a session that drops what is too much makes room for a request's images") {
+  if (!have_data()) return;
+  const ModelHandle model = load_golden("llava_clip", 1);
+  const auto image = make_image(*model, 1);
+  RequestParams request = request_with(*model, {image}, 2);
+  const int64_t rows = image->grid.num_tokens();
+  REQUIRE(rows > 1);
+  const auto scheduler = new_scheduler(model, 512, (rows + 79) / 16 * 16);
+  auto session = Session::create(model, scheduler->kv_cache(), {});
+  REQUIRE(session.ok());
+  SessionOverflow drop;
+  drop.kind = SessionOverflow::Kind::kDrop;
+  REQUIRE((*session)->set_overflow(drop).ok());
+  // All fits but the image's rows.
+  const int64_t limit = context_limit(*model, *scheduler->kv_cache());
+  const int64_t held = limit - request.max_tokens - static_cast<int64_t>(request.prompt.size());
+  REQUIRE((*session)->append_tokens(seeded_tokens(static_cast<size_t>(held), 3)).ok());
+  request.session = *session;
+  CHECK(run(*scheduler, {request})[0].tokens.size() == 10);
+  CHECK((*session)->dropped().tokens > 0);
+}
+
 TEST_CASE("what does not go together with images is refused by name") {
   if (!have_data()) return;
   const ModelHandle model = load_golden("llava_clip", 1);

@@ -114,6 +114,11 @@ class Speech(unittest.TestCase):
         self.assertEqual(caught.exception.place, "language")
         with self.assertRaises(TypeError):
             scheduler.transcribe("noise")
+        # So slow that a window behind the first waits beyond any deadline.
+        scheduler.set_tenant("slow", tokens_per_second=0.001)
+        with self.assertRaises(headrace.Error) as caught:
+            scheduler.transcribe(samples, language="fr", tenant="slow", deadline_ms=1)
+        self.assertEqual(caught.exception.status, "HEADRACE_DEADLINE_EXCEEDED")
 
 
 if __name__ == "__main__":

@@ -72,7 +72,6 @@ constexpr std::string_view kTextKeys[] = {"hidden_activation",       "query_pre_
                                           "final_logit_softcapping", "sliding_window",        "sliding_window_pattern",
                                           "_sliding_window_pattern", "layer_types",           "rope_local_base_freq",
                                           "attention_bias"};
-// The tokens around an image are the prompt's own.
 constexpr std::string_view kWrapperKeys[] = {"text_config", "vision_config", "mm_tokens_per_image", "image_token_index",
                                              // Tokens around an image, which the prompt has.
                                              "boi_token_index", "eoi_token_index"};

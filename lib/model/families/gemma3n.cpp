@@ -26,7 +26,6 @@ constexpr std::string_view kOwnKeys[] = {
     // Of Gemma 3; scores are not scaled here.
     "query_pre_attn_scalar",
 };
-// Of images and sound, which are not read here.
 constexpr std::string_view kWrapperKeys[] = {
     "text_config",
     // Encoders of images and audio, which are not read, and their tokens.

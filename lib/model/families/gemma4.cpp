@@ -17,7 +17,6 @@ constexpr std::string_view kOwnKeys[] = {
     "per_layer_config",      "top_k_experts",    "use_bidirectional_attention",
     "use_double_wide_mlp",
 };
-// Of images and sound, which are not read here.
 constexpr std::string_view kWrapperKeys[] = {
     "text_config",
     // Encoders of images and audio, which are not read, and their tokens.
