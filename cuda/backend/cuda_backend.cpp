@@ -35,11 +35,11 @@ constexpr OpUse kUses[] = {
     {"scale"},
     {"softcap"},
     {"rms_norm"},
-    {"rms_norm", "size", 16384},
+    {"rms_norm", "size", kMaxRmsNormSize},
     {"rope_and_store_kv"},
     {"rope_and_store_kv", "norm of heads"},
     {"rope_and_store_kv", "scale by position"},
-    {"paged_attention", "head_dim", kMaxAttentionHeadDim},
+    {"paged_attention", "head_dim", kMaxHeadDim},
     {"paged_attention", "window"},
     {"paged_attention", "soft cap"},
     {"paged_attention", "sinks"},
@@ -157,7 +157,9 @@ class CudaBackend final : public Backend {
   void rope_and_store_kv(const RopeStoreParams& p) override {
     const Op op(*this, p.num_tokens);
     if (!op) return;
-    if (p.k == nullptr || p.num_axes != 1 || p.rotary_begin != 0 || p.backwards) return lacks("rope_and_store_kv");
+    if (p.q == nullptr || p.k == nullptr || p.v == nullptr || p.num_axes != 1 || p.rotary_begin != 0 || p.backwards) {
+      return lacks("rope_and_store_kv");
+    }
     if (!device_->owns(p.cache)) return misplaced_cache();
     const KvLayout& layout = p.layout;
     const int64_t keys = p.num_tokens * layout.num_kv_heads * layout.head_dim;
@@ -201,22 +203,31 @@ class CudaBackend final : public Backend {
     }
     if (!device_->owns(p.cache)) return misplaced_cache();
     const int64_t count = num_tokens * p.num_heads * p.layout.head_dim;
-    const float* q = buffers_.input(p.q, count);
-    float* out = buffers_.output(p.out, count, false);
-    const float* sinks = buffers_.constant(p.sinks, p.num_heads);
-    const int32_t* positions = buffers_.step_array(StepArray::kPositions, p.positions, num_tokens);
-    const Tables tables = block_tables(p);
-    if (q == nullptr || out == nullptr || positions == nullptr || tables.blocks == nullptr ||
-        (p.sinks != nullptr && sinks == nullptr)) {
+    AttentionArguments a;
+    a.q = buffers_.input(p.q, count);
+    a.out = buffers_.output(p.out, count, false);
+    a.num_tokens = num_tokens;
+    a.num_heads = p.num_heads;
+    a.positions = buffers_.step_array(StepArray::kPositions, p.positions, num_tokens);
+    a.max_blocks = most_blocks(p);
+    a.block_tables = block_tables(p, a.max_blocks);
+    a.layout = p.layout;
+    a.cache = p.cache;
+    a.scale = p.scale;
+    a.window = p.window;
+    a.logit_softcap = p.logit_softcap;
+    a.sinks = buffers_.constant(p.sinks, p.num_heads);
+    if (a.q == nullptr || a.out == nullptr || a.positions == nullptr || a.block_tables == nullptr ||
+        (p.sinks != nullptr && a.sinks == nullptr)) {
       return;
     }
     const bool by_matrices = p.layout.dtype == KvDType::kF16 && p.chunk == 0 &&
                              p.num_heads <= 16 * p.layout.num_kv_heads &&
                              (p.layout.head_dim == 64 || p.layout.head_dim == 128);
     if (by_matrices) {
-      attend_by_matrices(p, q, out, sinks, positions, tables);
+      attend_by_matrices(p, a);
     } else {
-      attend_in_float(p, q, out, sinks, positions, tables);
+      attend_in_float(p, a);
     }
   }
 
@@ -266,12 +277,6 @@ class CudaBackend final : public Backend {
     const float* scales[2] = {};
   };
 
-  struct Tables {
-    const int32_t* blocks = nullptr;  // [num_seqs, max_blocks] on the device
-    int32_t max_blocks = 0;
-    int32_t max_position = 0;
-  };
-
   cudaStream_t stream() const { return device_->stream(); }
   void check(const char* op, cudaError_t error) { device_->note(error, op); }
   void lacks(std::string_view op) { device_->note(unsupported("model.device", "{} has no such {}", kName, op)); }
@@ -319,69 +324,41 @@ class CudaBackend final : public Backend {
     }
   }
 
-  // The blocks up to the last position of each sequence's rows.
-  Tables block_tables(const PagedAttentionParams& p) {
-    Tables out;
-    const auto blocks_of = [&](int32_t seq) {
-      if (p.query_start[seq] == p.query_start[seq + 1]) return 0;
-      return p.positions[p.query_start[seq + 1] - 1] / p.layout.block_size + 1;
-    };
-    for (int32_t seq = 0; seq < p.num_seqs; ++seq) out.max_blocks = std::max(out.max_blocks, blocks_of(seq));
-    for (int32_t row = 0; row < p.query_start[p.num_seqs]; ++row) {
-      out.max_position = std::max(out.max_position, p.positions[row]);
-    }
-    const auto width = static_cast<size_t>(out.max_blocks);
-    blocks_.assign(static_cast<size_t>(p.num_seqs) * width, 0);
-    for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
-      std::copy_n(p.block_tables[seq], blocks_of(seq), blocks_.begin() + static_cast<ptrdiff_t>(seq * width));
-    }
-    out.blocks = buffers_.step_array(StepArray::kBlockTables, blocks_.data(), static_cast<int64_t>(blocks_.size()));
-    return out;
+  // Blocks up to the last position of the sequence's rows.
+  static int32_t blocks_of(const PagedAttentionParams& p, int32_t seq) {
+    if (p.query_start[seq] == p.query_start[seq + 1]) return 0;
+    return p.positions[p.query_start[seq + 1] - 1] / p.layout.block_size + 1;
   }
 
-  void attend_in_float(const PagedAttentionParams& p, const float* q, float* out, const float* sinks,
-                       const int32_t* positions, const Tables& tables) {
-    const int32_t num_tokens = p.query_start[p.num_seqs];
+  static int32_t most_blocks(const PagedAttentionParams& p) {
+    int32_t most = 0;
+    for (int32_t seq = 0; seq < p.num_seqs; ++seq) most = std::max(most, blocks_of(p, seq));
+    return most;
+  }
+
+  // [num_seqs, width] on the device
+  const int32_t* block_tables(const PagedAttentionParams& p, int32_t width) {
+    blocks_.assign(static_cast<size_t>(p.num_seqs) * static_cast<size_t>(width), 0);
+    for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
+      std::copy_n(p.block_tables[seq], blocks_of(p, seq), blocks_.begin() + static_cast<ptrdiff_t>(seq) * width);
+    }
+    return buffers_.step_array(StepArray::kBlockTables, blocks_.data(), static_cast<int64_t>(blocks_.size()));
+  }
+
+  void attend_in_float(const PagedAttentionParams& p, const AttentionArguments& common) {
     sequences_.clear();
     for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
       sequences_.resize(static_cast<size_t>(p.query_start[seq + 1]), seq);
     }
-    AttentionFloatArguments a;
-    a.q = q;
-    a.out = out;
-    a.num_tokens = num_tokens;
-    a.num_heads = p.num_heads;
-    a.sequences = buffers_.step_array(StepArray::kSequences, sequences_.data(), num_tokens);
-    a.positions = positions;
-    a.block_tables = tables.blocks;
-    a.max_blocks = tables.max_blocks;
-    a.layout = p.layout;
-    a.cache = p.cache;
-    a.scale = p.scale;
-    a.window = p.window;
+    AttentionFloatArguments a{common};
+    a.sequences = buffers_.step_array(StepArray::kSequences, sequences_.data(), a.num_tokens);
     a.chunk = p.chunk;
-    a.logit_softcap = p.logit_softcap;
-    a.sinks = sinks;
     if (a.sequences != nullptr) check("paged_attention", attention_float(a, stream()));
   }
 
-  void attend_by_matrices(const PagedAttentionParams& p, const float* q, float* out, const float* sinks,
-                          const int32_t* positions, const Tables& tables) {
-    PagedAttentionArguments a;
-    a.q = q;
-    a.out = out;
-    a.num_tokens = p.query_start[p.num_seqs];
-    a.num_heads = p.num_heads;
-    a.positions = positions;
-    a.block_tables = tables.blocks;
-    a.max_blocks = tables.max_blocks;
-    a.max_position = tables.max_position;
-    a.layout = p.layout;
-    a.cache = p.cache;
-    a.scale = p.scale;
-    a.window = p.window;
-    a.logit_softcap = p.logit_softcap;
-    a.sinks = sinks;
+  void attend_by_matrices(const PagedAttentionParams& p, const AttentionArguments& common) {
+    PagedAttentionArguments a{common};
+    a.max_position = *std::max_element(p.positions, p.positions + a.num_tokens);
     tiles_.clear();
     for (int32_t seq = 0; seq < p.num_seqs; ++seq) {
       for (int32_t row = p.query_start[seq]; row < p.query_start[seq + 1]; row += a.rows_per_tile()) {

@@ -59,6 +59,9 @@ Result<std::unique_ptr<PackedWeight>> DeviceWeight::pack(const WeightSource& sou
   std::unique_ptr<DeviceWeight> out(new DeviceWeight(source, std::move(device)));
   const bool decoded = decodes_to_float(options);
   const bool is_float = source.dtype == DType::kF32 || source.dtype == DType::kF16 || source.dtype == DType::kBF16;
+  if (source.column_order != nullptr && is_float) {
+    return internal_error(source.name, "{} columns come in another order", dtype_name(source.dtype));
+  }
   out->is_q8_ = source.dtype == DType::kQ8_0 && !decoded && is_wide_enough(source) && source.column_order == nullptr;
   if (!is_float && source.dtype != DType::kQ8_0 && !decoded) {
     return unsupported(source.name,

@@ -11,9 +11,10 @@ constexpr size_t kAlignment = 256, kSmallestArena = size_t{1} << 20;
 }  // namespace
 
 void OpBuffers::begin() {
-  if (arenas_.size() > 1) arenas_.erase(arenas_.begin(), arenas_.end() - 1);  // the last is the largest
+  if (arenas_.size() > 1) arenas_.erase(arenas_.begin(), arenas_.end() - 1);  // the last is in use
   used_ = 0;
   outputs_.clear();
+  if (constants_.size() >= kMostConstants) constants_.clear();
   device_->select();
 }
 
@@ -57,7 +58,6 @@ float* OpBuffers::output(float* values, int64_t count, bool keep) {
 
 const float* OpBuffers::constant(const float* values, int64_t count) {
   if (values == nullptr || device_->owns(values)) return values;
-  if (constants_.size() >= kMostConstants) constants_.clear();
   return static_cast<const float*>(kept(constants_[values], values, static_cast<size_t>(count) * sizeof(float)));
 }
 

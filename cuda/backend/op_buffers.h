@@ -57,7 +57,7 @@ class OpBuffers {
   const void* kept(Kept& place, const void* values, size_t bytes);
   bool reserve(DeviceBytes& place, size_t bytes);
 
-  static constexpr size_t kMostConstants = 1 << 14;  // beyond that they are forgotten: models come and go
+  static constexpr size_t kMostConstants = 1 << 14;  // with so many the next op starts with none: models come and go
 
   const std::shared_ptr<DeviceStream> device_;
   std::vector<DeviceBytes> arenas_;  // the last is in use

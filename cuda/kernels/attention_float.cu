@@ -11,7 +11,7 @@ namespace headrace::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kDims = kMaxAttentionHeadDim / kThreads;  // of a thread
+constexpr int kDims = kMaxHeadDim / kThreads;  // of a thread
 
 struct CacheShape {
   int64_t block_bytes, head_bytes, values_offset;
@@ -19,7 +19,7 @@ struct CacheShape {
 
 template <FloatType kType>
 __global__ void __launch_bounds__(kThreads) attention_float_kernel(AttentionFloatArguments a, CacheShape cache) {
-  HEADRACE_SHARED_ARRAY(float, query, kMaxAttentionHeadDim);
+  HEADRACE_SHARED_ARRAY(float, query, kMaxHeadDim);
   HEADRACE_SHARED_ARRAY(float, weights, kThreads);
   HEADRACE_SHARED_ARRAY(float, of_warp, 2 * kWarps);
   const int thread = static_cast<int>(threadIdx.x), head = static_cast<int>(blockIdx.y);
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) attention_float_kernel(AttentionFloa
 cudaError_t attention_float(const AttentionFloatArguments& a, cudaStream_t stream) {
   const KvLayout& layout = a.layout;
   if (layout.content != KvContent::kKeysAndValues || layout.num_kv_heads <= 0 ||
-      a.num_heads % layout.num_kv_heads != 0 || layout.head_dim <= 0 || layout.head_dim > kMaxAttentionHeadDim ||
+      a.num_heads % layout.num_kv_heads != 0 || layout.head_dim <= 0 || layout.head_dim > kMaxHeadDim ||
       a.num_tokens < 0) {
     return cudaErrorInvalidValue;
   }

@@ -89,11 +89,7 @@ __global__ void __launch_bounds__(kThreads) linear_half_kernel(LinearHalfArgumen
       const int64_t row = first_row + warp * 16 + lane / 4 + i / 2 * 8;
       const int64_t token = first_token + group * 8 + lane % 4 * 2 + i % 2;
       if (row >= a.rows || token >= a.num_tokens) continue;
-      if (splits == 1) {
-        store_product(a.to, token, row, sums[group][i]);
-      } else {
-        a.workspace[(static_cast<int64_t>(blockIdx.y) * a.num_tokens + token) * a.rows + row] = sums[group][i];
-      }
+      store_part(a.to, a.workspace, a.num_tokens, a.rows, token, row, sums[group][i]);
     }
   }
 }

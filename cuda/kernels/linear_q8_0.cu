@@ -100,11 +100,7 @@ __global__ void __launch_bounds__(kThreads) linear_q8_0_kernel(LinearQ8Arguments
     for (int i = 0; i < 4; ++i) {
       const int64_t row = strip * 16 + lane / 4 + i / 2 * 8, token = first_token + group * 8 + lane % 4 * 2 + i % 2;
       if (row >= a.weight.rows || token >= a.num_tokens) continue;
-      if (splits == 1) {
-        store_product(a.to, token, row, sums[group][i]);
-      } else {
-        a.workspace[(static_cast<int64_t>(blockIdx.y) * a.num_tokens + token) * a.weight.rows + row] = sums[group][i];
-      }
+      store_part(a.to, a.workspace, a.num_tokens, a.weight.rows, token, row, sums[group][i]);
     }
   }
 }

@@ -6,12 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tensor/kv_layout.h"
+#include "kernels/attention.h"
 
 namespace headrace::cuda {
 
-// Positions after which a row's softmax is cut. Each part is computed by itself, and a row's parts are merged in order: what
-// comes out depends on the row's own query and keys alone, bit for bit.
+// Positions after which a row's softmax is cut. Each part is computed by itself, and a row's parts are merged in order.
 inline constexpr int32_t kAttentionSplit = 512;
 
 // Neighbouring rows of one sequence that are computed together: at most rows_per_tile() of them.
@@ -21,25 +20,13 @@ struct AttentionTile {
   int32_t num_tokens = 0;
 };
 
-// Row t at position p of its sequence sees the cached positions (p - window, p], its own stored already.
-struct PagedAttentionArguments {
-  const float* q = nullptr;  // [num_tokens, num_heads, head_dim], rounded to float16
-  float* out = nullptr;      // likewise
-  int64_t num_tokens = 0;
-  int32_t num_heads = 0;                 // a multiple of layout.num_kv_heads, at most 16 times as many
+// layout: float16 keys and values, head_dim 64 or 128; num_heads is at most 16 times layout.num_kv_heads. Queries are rounded
+// to float16. The cache is written throughout, if only with zeros.
+struct PagedAttentionArguments : AttentionArguments {
   const AttentionTile* tiles = nullptr;  // on the device, of every row once
   int32_t num_tiles = 0;
-  const int32_t* positions = nullptr;     // [num_tokens]
-  const int32_t* block_tables = nullptr;  // [num_seqs, max_blocks] block ids in logical order
-  int32_t max_blocks = 0;
-  int32_t max_position = 0;          // of any row
-  KvLayout layout;                   // float16 keys and values, head_dim 64 or 128
-  const std::byte* cache = nullptr;  // written throughout, if only with zeros
-  float scale = 1.0f;
-  int32_t window = 0;            // 0: unlimited
-  float logit_softcap = 0.0f;    // 0: none
-  const float* sinks = nullptr;  // [num_heads] or null
-  float* workspace = nullptr;    // [attention_workspace()]
+  int32_t max_position = 0;    // of any row
+  float* workspace = nullptr;  // [attention_workspace()]
 
   int32_t group() const { return num_heads / layout.num_kv_heads; }
   int32_t rows_per_tile() const { return 16 / group(); }

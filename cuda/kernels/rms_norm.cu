@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(RmsNormArguments a) 
 }  // namespace
 
 cudaError_t rms_norm(const RmsNormArguments& a, cudaStream_t stream) {
-  if (a.size <= 0 || a.size % 4 != 0 || a.size > 16384 || a.num_tokens < 0) return cudaErrorInvalidValue;
+  if (a.size <= 0 || a.size % 4 != 0 || a.size > kMaxRmsNormSize || a.num_tokens < 0) return cudaErrorInvalidValue;
   if (a.num_tokens == 0) return cudaSuccess;
   const LaunchShape shape{dim3(static_cast<unsigned>(a.num_tokens)), kThreads, 0, stream};
   // The number of vectors changes nothing in a row's arithmetic: those past its end are left out.

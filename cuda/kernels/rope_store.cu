@@ -1,6 +1,7 @@
 // A block for each token. Its threads work out the angles once, in float64, since a position times a frequency loses
 // in float32 what the sine needs; then each warp takes head after head of q, k and v.
 #include "device.h"
+#include "kernels/attention.h"
 #include "kernels/block_reduce.h"
 #include "kernels/float_values.h"
 #include "kernels/rope_store.h"
@@ -11,7 +12,6 @@ namespace headrace::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kMaxHeadDim = 512;
 
 // The layout's numbers as plain values, worked out on the host.
 struct CacheShape {

@@ -29,7 +29,7 @@ struct RopeStoreArguments {
   const float* q_scale = nullptr;  // [num_tokens] multiplies a row's q in the end, or null
   bool interleaved = false;        // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
   float attention_factor = 1.0f;   // multiplies cos and sin
-  KvLayout layout;                 // f32, f16 or bf16 keys and values; head_dim even, at most 512
+  KvLayout layout;                 // f32, f16 or bf16 keys and values; head_dim even, at most kMaxHeadDim
   std::byte* cache = nullptr;      // blocks of layout.block_bytes()
   const int64_t* slots = nullptr;  // [num_tokens] block_id * block_size + offset
 };

@@ -1,5 +1,5 @@
-// Kernels over rows and elements: what stands between the products of a layer. All values are float32. Calls only start work
-// in `stream`, and return cudaErrorInvalidValue for shapes they do not take.
+// Kernels over rows and elements: what stands between the products of a layer. Values are float32 but where a type is
+// named. Calls only start work in `stream`, and return cudaErrorInvalidValue for shapes they do not take.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,6 +11,8 @@
 
 namespace headrace::cuda {
 
+inline constexpr int64_t kMaxRmsNormSize = 16384;
+
 // x += delta where there is one; then out = x / sqrt(mean(x^2) + eps) * (weight + weight_offset), row by row. out may be x.
 // Row t of the outputs is a function of row t of the inputs, bit for bit.
 struct RmsNormArguments {
@@ -18,7 +20,7 @@ struct RmsNormArguments {
   const float* delta = nullptr;   // [num_tokens, size] or null
   const float* weight = nullptr;  // [size]
   int64_t num_tokens = 0;
-  int64_t size = 0;  // a multiple of 4, at most 16384
+  int64_t size = 0;  // a multiple of 4, at most kMaxRmsNormSize
   float eps = 0.0f;
   float weight_offset = 0.0f;
   float* out = nullptr;  // [num_tokens, size]

@@ -85,9 +85,4 @@ HEADRACE_DEVICE uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t sel
 #endif
 }
 
-HEADRACE_DEVICE float low_half_to_float(uint32_t pair) { return half_bits_to_float(static_cast<uint16_t>(pair)); }
-HEADRACE_DEVICE float high_half_to_float(uint32_t pair) {
-  return half_bits_to_float(static_cast<uint16_t>(pair >> 16));
-}
-
 }  // namespace headrace::cuda

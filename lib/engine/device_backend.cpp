@@ -45,7 +45,7 @@ Result<const DeviceObject*> open_object(const std::string& name) {
     void* const handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle == nullptr) {
       const char* const error = dlerror();
-      reason = error == nullptr ? "" : error;
+      if (error != nullptr) reason += (reason.empty() ? "" : "; ") + std::string(error);
       continue;
     }
     const auto entry = reinterpret_cast<DeviceObjectEntry>(dlsym(handle, kDeviceObjectEntry));

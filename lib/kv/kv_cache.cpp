@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <deque>
 #include <limits>
 #include <new>
 #include <stdexcept>
@@ -502,12 +501,14 @@ Result<KvCache::Restored> KvCache::restore(ByteSource& source, std::string salt,
     state = {impl_->states.data(restored.sequence.state_slot_), impl_->states.state_bytes()};
     restored.sequence.open_end_ = reader.num_tokens();
   }
-  struct Copy {
-    size_t layer;
-    int32_t block;
+  struct {
+    size_t layer = 0;
+    int32_t block = 0;
     std::vector<std::byte> bytes;
+  } copy;  // of a block in device memory
+  const auto write_copy = [&] {
+    if (!copy.bytes.empty()) impl_->pool.write_block(copy.layer, copy.block, copy.bytes.data());
   };
-  std::deque<Copy> copies;  // of blocks in device memory
   const auto block = [&](int64_t index, size_t layer) {
     const size_t bytes = impl_->config.layers[layer].block_bytes();
     const int32_t id = restored.sequence.block_ids_[static_cast<size_t>(index)];
@@ -515,10 +516,14 @@ Result<KvCache::Restored> KvCache::restore(ByteSource& source, std::string salt,
     if (impl_->pool.in_host_memory()) {
       return std::span<std::byte>(impl_->pool.layer_data(layer) + static_cast<size_t>(id) * bytes, bytes);
     }
-    return std::span<std::byte>(copies.emplace_back(Copy{layer, id, std::vector<std::byte>(bytes)}).bytes);
+    write_copy();
+    copy.layer = layer;
+    copy.block = id;
+    copy.bytes.resize(bytes);
+    return std::span<std::byte>(copy.bytes);
   };
   HEADRACE_RETURN_IF_ERROR(reader.read_blocks(block, state));
-  for (const Copy& copy : copies) impl_->pool.write_block(copy.layer, copy.block, copy.bytes.data());
+  write_copy();
   HEADRACE_RETURN_IF_ERROR(commit(restored.sequence, restored.token_ids, reader.num_tokens()));
   return restored;
 }

@@ -49,7 +49,8 @@ class KvFileReader {
 
   int64_t num_tokens() const { return num_tokens_; }
   Result<std::vector<int32_t>> read_token_ids() const;
-  // Fills every block, and the state [state_bytes] unless there are no tokens. kMalformed when the bytes are not those that open() verified.
+  // Fills every block, each before it asks for the next, and the state [state_bytes] unless there are no tokens.
+  // kMalformed when the bytes are not those that open() verified.
   Status read_blocks(const KvFileMutableBlock& block, std::span<std::byte> state) const;
 
  private:

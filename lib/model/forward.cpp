@@ -191,6 +191,7 @@ uint64_t ForwardPass::workspace_bytes(const ModelSpec& spec, int64_t num_rows) {
 
 Status ForwardPass::grow(int64_t num_rows) {
   if (num_rows <= capacity_) return {};
+  capacity_ = 0;  // what has to grow is given up before there is room for more
   const Widths widths(spec_);
   const auto rows = static_cast<size_t>(num_rows);
   try {
@@ -434,11 +435,20 @@ Status ForwardPass::check_whole_sequences(const Batch& batch) const {
   return {};
 }
 
+// Of what ops see, for the program.
+void ForwardPass::read_floats(const float* from, int64_t count, float* to) const {
+  if (memory_ == nullptr) {
+    std::copy_n(from, count, to);
+  } else {
+    memory_->read(from, to, static_cast<size_t>(count) * sizeof(float));
+  }
+}
+
 void ForwardPass::observe(int32_t layer, int64_t num_rows) {
   if (!observer_) return;
   if (memory_ == nullptr) return observer_(layer, work_.x.data(), num_rows);
   std::vector<float> rows(static_cast<size_t>(num_rows * spec_.hidden_size));
-  memory_->read(work_.x.data(), rows.data(), rows.size() * sizeof(float));
+  read_floats(work_.x.data(), num_rows * spec_.hidden_size, rows.data());
   observer_(layer, rows.data(), num_rows);
 }
 
@@ -611,15 +621,14 @@ bool ForwardPass::run_layer(StepContext& step, size_t i, const Batch& batch, con
   return true;
 }
 
-// Of the rows behind the final norm, those whose logits are wanted; and a copy of them, where hidden is not null.
-void ForwardPass::keep_logits_rows(StepContext& step, const Batch& batch, float* rows, float* hidden) const {
+// Of the rows behind the final norm, those whose logits are wanted.
+void ForwardPass::keep_logits_rows(StepContext& step, const Batch& batch, float* rows) const {
   std::vector<int32_t> kept;
   for (const int32_t row : batch.logits_rows) {
     kept.push_back(static_cast<int32_t>(std::ranges::lower_bound(work_.wanted, row) - work_.wanted.begin()));
   }
   keep_op_rows(kept, rows, spec_.hidden_size);
   step.num_rows = static_cast<int64_t>(kept.size());
-  if (hidden != nullptr && memory_ == nullptr) std::copy_n(rows, step.num_rows * spec_.hidden_size, hidden);
 }
 
 Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float* hidden) {
@@ -628,8 +637,10 @@ Status ForwardPass::run(const Batch& batch, KvCache& cache, float* logits, float
     return invalid_argument("logits", "{} has no output over the vocabulary", spec_.architecture);
   }
   if (batch.num_tokens() == 0) return {};
-  HEADRACE_RETURN_IF_ERROR(run_rows(batch, cache, logits, hidden));
-  return backend_.finish();
+  const Status status = run_rows(batch, cache, logits, hidden);
+  // Whatever became of the step, its ops' failures are not the next one's.
+  const Status finished = backend_.finish();
+  return status.ok() ? finished : status;
 }
 
 // The head's output, by way of the device's memory where there is one.
@@ -638,14 +649,14 @@ Status ForwardPass::write_logits(const StepContext& step, const float* rows, flo
     apply_head(step, weights_, rows, logits);
     return {};
   }
-  const auto count = static_cast<size_t>(step.num_rows * head_width(spec_));
+  const int64_t count = step.num_rows * head_width(spec_);
   try {
-    work_.logits.resize(count);
+    work_.logits.resize(static_cast<size_t>(count));
   } catch (const std::bad_alloc&) {
     return out_of_memory("workspace", "not enough memory for logits of {} rows", step.num_rows);
   }
   apply_head(step, weights_, rows, work_.logits.data());
-  memory_->read(work_.logits.data(), logits, count * sizeof(float));
+  read_floats(work_.logits.data(), count, logits);
   return {};
 }
 
@@ -707,11 +718,9 @@ Status ForwardPass::run_rows(const Batch& batch, KvCache& cache, float* logits, 
     copy_floats(step, work_.x.data(), num_wanted * spec_.hidden_size, final_rows);
   }
   tap(batch, static_cast<int32_t>(spec_.layers.size()), final_rows, true);
-  if (more_than_logits) keep_logits_rows(step, batch, final_rows, hidden);
+  if (more_than_logits) keep_logits_rows(step, batch, final_rows);
   if (step.num_rows == 0) return {};
-  if (hidden != nullptr && memory_ != nullptr) {
-    memory_->read(final_rows, hidden, static_cast<size_t>(step.num_rows * spec_.hidden_size) * sizeof(float));
-  }
+  if (hidden != nullptr && !at_once) read_floats(final_rows, step.num_rows * spec_.hidden_size, hidden);
   return logits == nullptr ? Status() : write_logits(step, final_rows, logits);
 }
 

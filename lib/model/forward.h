@@ -115,11 +115,12 @@ class ForwardPass {
   Status check_taps(const Batch& batch) const;
   Status grow(int64_t num_rows);
   void choose_rows(const Batch& batch);
-  void keep_logits_rows(StepContext& step, const Batch& batch, float* rows, float* hidden) const;
+  void keep_logits_rows(StepContext& step, const Batch& batch, float* rows) const;
   void tap(const Batch& batch, int32_t layer, const float* rows, bool dropped) const;
   Batch drop_rows(StepContext& step, const Batch& batch);
   bool run_layer(StepContext& step, size_t i, const Batch& batch, const LayerCache& cache);
   void finish_layer(const StepContext& step, size_t layer, const float* inputs);
+  void read_floats(const float* from, int64_t count, float* to) const;
   void observe(int32_t layer, int64_t num_rows);
   Status run_rows(const Batch& batch, KvCache& cache, float* logits, float* hidden);
   Status write_logits(const StepContext& step, const float* rows, float* logits);

@@ -61,12 +61,7 @@ void ForwardPass::tap(const Batch& batch, int32_t layer, const float* rows, bool
     if (dropped) first = std::ranges::lower_bound(work_.wanted, tap.first_row) - work_.wanted.begin();
     for (size_t i = 0; i < tap.layers.size(); ++i) {
       if (tap.layers[i] != layer) continue;
-      float* const out = tap.out + static_cast<int64_t>(i) * values;
-      if (memory_ != nullptr) {
-        memory_->read(rows + first * spec_.hidden_size, out, static_cast<size_t>(values) * sizeof(float));
-      } else {
-        std::copy_n(rows + first * spec_.hidden_size, values, out);
-      }
+      read_floats(rows + first * spec_.hidden_size, values, tap.out + static_cast<int64_t>(i) * values);
     }
   }
 }

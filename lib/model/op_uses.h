@@ -9,7 +9,8 @@
 
 namespace headrace {
 
-// Every op of the model's steps with what it needs of it.
+// The ops of the model's steps with what it needs of them; latent, compressed and recurrent layers name one of theirs, which
+// stands for the others.
 std::vector<OpUse> op_uses(const ModelSpec& spec);
 
 // The first failure of Backend::check_use over those.

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include "backend/cuda_backend.h"
+#include "backend/op_buffers.h"
 #include "emulator/options.h"
 #include "emulator/runtime.h"
 #include "golden/golden_run.h"
@@ -170,6 +171,79 @@ TEST_CASE("a device without room or kernels is an error, and what comes after is
   CHECK(old.message().find("has compute capability 7.") != std::string::npos);
   settings.compute_major = major;
   CHECK(cuda::make_cuda_backend(1).status().message() == "there are 1 CUDA devices, and no 1");
+}
+
+TEST_CASE("a step without room changes nothing for those after it, and none asks for room it has, on emulated CUDA") {
+  emulator::DeviceSettings& settings = emulator::device_settings();
+  const Loaded loaded("llama", true, KvDType::kF32);
+  const auto kv = loaded.cache();
+  const std::vector<int32_t> ids = {1, 2, 3, 4, 5, 6, 7, 8};
+  std::vector<float> logits;
+  bool allocated = false;
+  const auto step = [&](int64_t rows, bool room) {
+    KvSequence sequence = kv->new_sequence();
+    REQUIRE(kv->reserve(sequence, rows).ok());
+    Batch batch;
+    batch.add_sequence(*kv, sequence, ids, rows, 0);
+    logits.assign(static_cast<size_t>(rows * loaded.model->spec().vocab_size), 0.0f);
+    settings.failing_allocation = room ? 0 : 1;
+    const Status status = loaded.forward->run(batch, *kv, logits.data());
+    allocated = !room && settings.failing_allocation == 0;
+    settings.failing_allocation = 0;
+    return status;
+  };
+  REQUIRE(step(4, true).ok());
+  const std::vector<float> before = logits;
+  // What an op could not do before the step is told with the step, though another failure ends it.
+  loaded.backend->layer_norm({});
+  CHECK(step(8, false).code() == StatusCode::kOutOfMemory);
+  const Status after = step(4, true);
+  INFO(after.to_string());
+  CHECK(after.ok());
+  CHECK(logits == before);
+
+  REQUIRE(step(8, true).ok());
+  REQUIRE(step(1, true).ok());
+  CHECK(step(8, false).ok());
+  CHECK(!allocated);
+}
+
+TEST_CASE("an op has its constants to its end, however many were kept before, on emulated CUDA") {
+  auto device = cuda::DeviceStream::open(0);
+  REQUIRE(device.ok());
+  const std::shared_ptr<cuda::DeviceStream> stream = device.take();
+  cuda::OpBuffers buffers(stream);
+  const std::vector<float> values(20'000, 1.0f);
+  buffers.begin();
+  const float* const first = buffers.constant(values.data(), 1);
+  bool all = true;
+  for (const float& value : values) all = all && buffers.constant(&value, 1) != nullptr;
+  CHECK(all);
+  CHECK(stream->owns(first));
+  buffers.end();
+  buffers.begin();
+  CHECK(!stream->owns(first));
+  buffers.end();
+  CHECK(stream->take_failure().ok());
+}
+
+TEST_CASE("what emulated CUDA cannot do with an op or a weight is a failure") {
+  const auto backend = emulated_cuda();
+  float key = 0.0f;
+  RopeStoreParams params;
+  params.num_tokens = 1;
+  params.k = &key;
+  backend->rope_and_store_kv(params);
+  CHECK(backend->finish().message() == "emulated-cuda has no such rope_and_store_kv");
+  WeightSource source;
+  source.name = "weight";
+  source.rows = 1;
+  source.cols = 8;
+  source.column_order = std::make_shared<const std::vector<int32_t>>(8);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    source.dtype = dtype;
+    CHECK(backend->pack(source, {}).status().code() == StatusCode::kInternal);
+  }
 }
 
 TEST_CASE("cached values on emulated CUDA are copied, saved and read back") {
