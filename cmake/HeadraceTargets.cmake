@@ -45,8 +45,8 @@ endfunction()
 
 # headrace_test(NAME SUITE suite SOURCES ... LINK headrace_x ... [TIMEOUT s] [OPTIMIZED] [NOT_EMULATED reason]): a Catch2
 # executable registered with ctest under the label SUITE. Its sources are compiled without optimization, in half the time,
-# unless OPTIMIZED says that the test's own loops take long. With NOT_EMULATED it is skipped, for that reason, where tests
-# are run by an emulator.
+# unless OPTIMIZED says that the test's own loops take long. Sanitizers look at the library that it calls, not at the test's own
+# code, which takes as long to compile again. With NOT_EMULATED it is skipped, for that reason, where tests are run by an emulator.
 function(headrace_test name)
   cmake_parse_arguments(ARG "OPTIMIZED" "SUITE;TIMEOUT;NOT_EMULATED" "SOURCES;LINK" ${ARGN})
   if(CMAKE_CROSSCOMPILING_EMULATOR AND ARG_NOT_EMULATED)
@@ -64,7 +64,10 @@ function(headrace_test name)
   add_executable(${name} ${ARG_SOURCES})
   headrace_target_options(${name})
   if(NOT ARG_OPTIMIZED)
-    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0>)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-O0>)
+  endif()
+  if(HEADRACE_SANITIZE MATCHES "address")
+    target_compile_options(${name} PRIVATE -fno-sanitize=all)
   endif()
   target_link_libraries(${name} PRIVATE headrace_test_main ${ARG_LINK})
   add_test(NAME ${ARG_SUITE}.${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})

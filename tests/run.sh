@@ -102,7 +102,7 @@ cmake --preset release "${options[@]}" >"$log/configure.log"
 cmake --build --preset release >"$log/build.log" 2>&1 || { tail -50 "$log/build.log"; exit 1; }
 pattern=$(IFS='|'; echo "^(${labels[*]})\$")
 status=0
-ctest --test-dir build/release -L "$pattern" --output-on-failure >"$log/ctest.log" 2>&1 || status=$?
+ctest --test-dir build/release -L "$pattern" --output-on-failure -j "$(nproc)" >"$log/ctest.log" 2>&1 || status=$?
 echo "== skipped"
 { grep -h -o 'SKIPPED:.*' build/release/Testing/Temporary/LastTest.log || true; echo "$model_note"; } | sort -u | sed '/^$/d; s/^/   /'
 echo "== result"
