@@ -354,7 +354,7 @@ constexpr Option kOptions[] = {
       "off|auto|ngram|suffix|model:PATH|mtp|mtp:PATH|eagle:PATH|eagle3:PATH|medusa:PATH",
       "Who guesses at the next tokens of requests that do not say themselves, so that one step checks several; what "
       "comes out never changes. ngram looks for the last tokens further up, suffix for longer runs, in earlier outputs "
-      "of the tenant too, model:PATH has a smaller model of the same vocabulary write on, mtp asks the layer of the "
+      "of the tenant too, model:PATH has a smaller model write on, mtp asks the layer of the "
       "model's own files that predicts further ahead (mtp:PATH that of other files of the same model), eagle:PATH, "
       "eagle3:PATH and medusa:PATH heads in folders of their own; auto takes all that may pay. Several have commas "
       "between."},

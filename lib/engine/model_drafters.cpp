@@ -14,6 +14,7 @@
 #include "speculation/head_drafter.h"
 #include "speculation/medusa_drafter.h"
 #include "speculation/model_drafter.h"
+#include "speculation/translating_drafter.h"
 
 namespace headrace::engine {
 namespace {
@@ -45,18 +46,23 @@ Result<DrafterHandle> load_model_drafter(const Asked& asked) {
   EngineOptions own = asked.options;
   if (own.packed_cache != "auto") own.packed_cache = "off";  // a path is of the model that checks
   HEADRACE_ASSIGN_OR_RETURN(auto drafter, load_model(std::move(source), own, {}, *backend));
-  const int32_t vocab_size = asked.model.executor->vocab_size();
-  HEADRACE_RETURN_IF_ERROR(speculation::check_same_vocabulary(asked.model.tokenizer.get(), vocab_size,
-                                                              drafter->tokenizer().get(), drafter->spec().vocab_size));
+  const auto tokenizer = asked.model.tokenizer, draft_tokenizer = drafter->tokenizer();
+  const Status same = speculation::check_same_vocabulary(tokenizer.get(), asked.model.executor->vocab_size(),
+                                                         draft_tokenizer.get(), drafter->spec().vocab_size);
+  const bool by_text = !same.ok() && tokenizer != nullptr && draft_tokenizer != nullptr;
+  if (!same.ok() && !by_text) return same;
   auto made = options_with_cache<speculation::ModelDrafterOptions>(asked);
   if (asked.options.runtime != nullptr) {
     made.turns = asked.options.runtime->turns;
     made.priority = asked.options.priority;
   }
   made.memory = asked.model.memory;
+  const int32_t vocab_size = by_text ? draft_tokenizer->vocab_size() : asked.model.executor->vocab_size();
   HEADRACE_ASSIGN_OR_RETURN(auto out, speculation::ModelDrafter::create(asked.name, std::move(drafter),
                                                                         std::move(backend), vocab_size, made));
-  return DrafterHandle(std::move(out));
+  if (!by_text) return DrafterHandle(std::move(out));
+  return DrafterHandle(std::make_shared<speculation::TranslatingDrafter>(
+      std::move(out), speculation::VocabularyPair(tokenizer, draft_tokenizer)));
 }
 
 // The model's backend packs the weights of its heads: nobody else uses it meanwhile.

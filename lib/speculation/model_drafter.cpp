@@ -18,7 +18,10 @@ Status check_same_vocabulary(const text::Tokenizer* target, int32_t target_size,
                              int32_t draft_size) {
   if (target == nullptr || draft == nullptr) {
     if (target_size == draft_size) return {};
-    return invalid_argument("drafter", "its vocabulary has {} tokens, the model's {}", draft_size, target_size);
+    return invalid_argument(
+        "drafter",
+        "its vocabulary has {} tokens, the model's {}, and not both have a tokenizer to go from one to the other",
+        draft_size, target_size);
   }
   const int32_t size = std::max(target->vocab_size(), draft->vocab_size());
   for (int32_t id = 0; id < size; ++id) {

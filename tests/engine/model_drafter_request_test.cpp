@@ -95,6 +95,43 @@ TEST_CASE("a model as drafter changes no token, greedy or drawn") {
   }
 }
 
+TEST_CASE("a real model of another vocabulary changes no token, and its guesses stand") {
+  const std::string folder = HEADRACE_MODELS_DIR;
+  const std::string files[] = {folder + "/qwen2.5-coder-0.5b.gguf", folder + "/smollm2-135m.gguf"};
+  for (const std::string& file : files) {
+    if (folder.empty() || !std::ifstream(file).good()) {
+      std::puts("SKIPPED: HEADRACE_MODELS_DIR with the models is not there");
+      return;
+    }
+  }
+  const std::string name = "model:" + files[1];
+  EngineOptions options;
+  options.drafter = name;
+  ModelSource source;
+  source.path = files[0];
+  const ModelHandle model = load_source(std::move(source), options);
+  std::vector<RequestParams> asked;
+  for (const char* text : {"def binary_search(items, wanted):\n    low, high = 0, len(items) - 1\n    while",
+                           "The tides come about because the moon", "\u6f22\u5b57 \U0001F642 1234 "}) {
+    RequestParams params;
+    params.prompt = *model->tokenizer->encode(text);
+    params.max_tokens = 32;
+    params.ignore_eos = true;
+    params.sampling.temperature = asked.empty() ? 0.0f : 0.7f;
+    params.sampling.seed = 3;
+    params.has_seed = true;
+    asked.push_back(std::move(params));
+  }
+  const Tokens expected = run(*scheduler_of(model, EngineOptions()), asked);
+  options.draft_always = true;
+  options.max_draft_tokens = 4;
+  const auto scheduler = scheduler_of(model, options);
+  CHECK(run(*scheduler, asked) == expected);
+  const auto [drafted, accepted] = counts_of(*scheduler, name);
+  CHECK(drafted > 60);
+  CHECK(accepted * 5 > drafted);
+}
+
 TEST_CASE("a drafter that is named twice is one") {
   const ModelHandle model = load_llama();
   const std::string name = "model:" + kShipped + "llama";
@@ -113,6 +150,7 @@ TEST_CASE("a drafter that cannot serve is refused with the scheduler") {
   const Status other = refused("model:" + std::string(HEADRACE_SOURCE_DIR) + "/tests/data/draft_heads/eagle3_target");
   CHECK(other.code() == StatusCode::kInvalidArgument);
   CHECK(other.place().find("scheduler.drafter") != std::string::npos);
+  CHECK(other.message().find("not both have a tokenizer") != std::string::npos);
 }
 
 TEST_CASE("heads are refused where there are none, and where they are of another model") {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -171,8 +173,56 @@ void check_head(const std::string& name, const std::string& drafter) {
   CHECK(world.preemptions > 0);
 }
 
+// A model of another vocabulary guesses by text, cheap guesses before it or not.
+void check_other_vocabulary(const std::string& name, const std::string& guesser, bool same_weights = false) {
+  if (!have_model(name)) return;
+  const std::string drafter = "model:" + guesser;
+  INFO(name << " guessed by " << guesser);
+  World world;
+  world.model = load_golden(name, 2);
+  world.options.drafter = drafter;
+  world.options.draft_always = true;
+  world.options.max_draft_tokens = 5;
+  world.requests = requests_of(world.model->executor->vocab_size());
+  world.requests[3].zero_retention = true;
+  const Answers expected = world.run("off", {});
+  REQUIRE(expected.size() == 9);
+  CHECK(world.run(drafter, {}) == expected);
+  CHECK(world.drafted > 50);
+  // What random weights write is seldom how its text is encoded.
+  if (same_weights) CHECK(world.accepted > 0);
+  CHECK(world.run(drafter + ",suffix", {}) == expected);
+  world.options.kv_max_tokens = 96;
+  world.options.max_num_batched_tokens = 48;
+  world.options.schedule_mode = ScheduleMode::kThroughput;
+  world.options.max_num_seqs = 6;
+  CHECK(world.run(drafter, {}) == expected);
+  CHECK(world.preemptions > 0);
+}
+
 }  // namespace
 
+TEST_CASE("a model of another vocabulary: the text is that of plain decoding") {
+  check_other_vocabulary("llama", kModels + "mistral");
+  check_other_vocabulary("mistral", kModels + "qwen3");
+  check_other_vocabulary("qwen3", kModels + "starcoder2");
+}
+TEST_CASE("guesses by text stand where both would write the same") {
+  if (!have_model("llama")) return;
+  // The model itself, with another spelling of one token.
+  std::string folder = (std::filesystem::temp_directory_path() / "headrace_vocabulary_XXXXXX").string();
+  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  for (const char* file : {"config.json", "model.safetensors", "tokenizer_config.json"}) {
+    std::filesystem::copy_file(kModels + "llama/" + file, folder + "/" + file);
+  }
+  std::ifstream in(kModels + "llama/tokenizer.json");
+  std::string tokenizer{std::istreambuf_iterator<char>(in), {}};
+  const std::string from = "<mask>", to = "<veil>";
+  for (size_t at; (at = tokenizer.find(from)) != std::string::npos;) tokenizer.replace(at, from.size(), to);
+  std::ofstream(folder + "/tokenizer.json") << tokenizer;
+  check_other_vocabulary("llama", folder, true);
+  std::filesystem::remove_all(folder);
+}
 TEST_CASE("layers that predict further ahead: the text is that of plain decoding") {
   check_head("deepseek_v3", "mtp");
   check_head("glm4_moe", "mtp:" + kHeads + "glm4_moe");
