@@ -512,14 +512,15 @@ HEADRACE_API headrace_status headrace_transcription_get_segment(const headrace_t
 HEADRACE_API headrace_status headrace_request_set_drafter(headrace_request* request, const char* drafter,
                                                           size_t drafter_size, headrace_error** error);
 /* What became of guesses at a sample's tokens, of HEADRACE_EVENT_FINISHED, as a JSON object: "state" ("off"; "no_guess": nobody had
- * one; "did_not_pay": none was worth verifying; "drafted"), "steps" with guesses to verify, "drafted" and "accepted" guesses,
+ * one; "did_not_pay": none was worth verifying; "drafted"), "chains_because" ("recurrent_state" where no branches are verified, for
+ * each would begin with a copy of the model's; else ""), "steps" with guesses to verify, "drafted" and "accepted" guesses,
  * "saved_ns" (won against plain decoding, lost where below 0, by the scheduler's estimate of its steps), and "drafters": of each
  * its "name", "drafted", "accepted", "draft_ns" (spent on guessing), "drafted_at" and "accepted_at" (by how far ahead the guess
  * was, from 1). */
 HEADRACE_API headrace_status headrace_event_describe_speculation(const headrace_event* event, char* buffer,
                                                                  size_t capacity, size_t* needed,
                                                                  headrace_error** error);
-/* [any] The same of all requests since the scheduler was made, without "state". */
+/* [any] The same of all requests since the scheduler was made, without "state" and "chains_because". */
 HEADRACE_API headrace_status headrace_scheduler_describe_speculation(const headrace_scheduler* scheduler, char* buffer,
                                                                      size_t capacity, size_t* needed,
                                                                      headrace_error** error);

@@ -64,6 +64,7 @@ headrace_status headrace_event_describe_speculation(const headrace_event* event,
     JsonWriter out;
     out.begin_object();
     out.member("state", speculation::draft_state_name(counts.state));
+    out.member("chains_because", counts.chains_for_state ? "recurrent_state" : "");
     write_counts(out, counts);
     out.end_object();
     return copy_text(out.take(), buffer, capacity, needed);

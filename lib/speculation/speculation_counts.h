@@ -35,6 +35,8 @@ struct DrafterCounts {
 
 struct SpeculationCounts {
   DraftState state = DraftState::kOff;
+  // Of a request: guesses beside a chain's were left out, for its model has a recurrent state.
+  bool chains_for_state = false;
   uint64_t steps = 0;                   // with guesses to verify
   std::vector<DrafterCounts> drafters;  // in the order of Speculator::names(); empty: nobody was asked
   // Won (or below 0: lost) against plain decoding, as the scheduler's cost model sees it: the steps that accepted guesses

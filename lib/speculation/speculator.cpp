@@ -77,6 +77,7 @@ void Speculator::plan(std::span<DraftTurn> turns, StepCost& cost) {
     turn.guesses.clear();
     turn.num_verified = 0;
     turn.branches |= always_;
+    turn.record->counts.chains_for_state = !turn.branches;
     turn.record->standings.resize(drafters_.size(), {{}, kCredit, 0, kShortestRest, false, false});
     std::vector<DrafterCounts>& counts = turn.record->counts.drafters;
     if (!counts.empty()) continue;

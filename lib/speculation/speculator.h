@@ -45,7 +45,9 @@ struct DraftTurn {
   TokenMask* mask = nullptr;  // at the context's end, or null
   int32_t max_nodes = 0;      // guesses to be verified, at most; 0: none
   int32_t max_depth = 0;      // positions that they may reach
-  bool branches = true;  // whether a path beside the first costs no more than its rows; else the best chain is verified
+  // Whether a path beside the first costs no more than its rows; else, of models with a recurrent state, the best chain is
+  // verified.
+  bool branches = true;
   // Out: guesses, a tree; the first num_verified of them are to be verified.
   DraftTree guesses;
   int32_t num_verified = 0;

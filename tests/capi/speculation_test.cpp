@@ -107,6 +107,7 @@ TEST_CASE("a request names its drafter, and is told what became of its guesses")
   const Said plain = run(scheduler, one(std::move(request))).begin()->second;
   CHECK(plain.speculation.at("state") == "off");
   CHECK(plain.speculation.at("drafters").empty());
+  CHECK(plain.speculation.at("chains_because") == "");
   Request again(model);
   again.add_text("abcabcabcabcabc").set_length(0, 40).set_ignore_eos(true).set_drafter("suffix");
   const Said guessed = run(scheduler, one(std::move(again))).begin()->second;

@@ -132,6 +132,34 @@ TEST_CASE("a real model of another vocabulary changes no token, and its guesses 
   CHECK(accepted * 5 > drafted);
 }
 
+TEST_CASE("a request's report says that a recurrent state keeps it to chains") {
+  const std::string recurrent = std::string(HEADRACE_SOURCE_DIR) + "/tests/data/draft_heads/qwen3_next";
+  for (const std::string& path : {recurrent, kShipped + "llama"}) {
+    ModelSource source;
+    source.path = path;
+    const ModelHandle model = load_source(std::move(source), options_with("off"));
+    for (const bool always : {false, true}) {
+      for (const char* drafter : {"suffix", "off"}) {
+        INFO(path << ", " << drafter << (always ? ", always" : ""));
+        EngineOptions options = options_with(drafter);
+        options.draft_always = always;
+        std::vector<RequestParams> asked = requests(0.0f, 1);
+        for (RequestParams& params : asked) {
+          for (int32_t& id : params.prompt) id = 3 + id % 60;
+        }
+        int finished = 0;
+        run_requests(*scheduler_of(model, options), std::move(asked), [&](const Event& event) {
+          if (event.type != EventType::kFinished) return;
+          ++finished;
+          const bool expected = path == recurrent && !always && std::string(drafter) != "off";
+          CHECK(event.usage.speculation.chains_for_state == expected);
+        });
+        CHECK(finished == 3);
+      }
+    }
+  }
+}
+
 TEST_CASE("a drafter that is named twice is one") {
   const ModelHandle model = load_llama();
   const std::string name = "model:" + kShipped + "llama";
