@@ -22,6 +22,8 @@ struct MedusaSpec {
   int32_t hidden_size = 0, vocab_size = 0;  // the model's
   int32_t num_heads = 0, num_blocks = 0;    // blocks of each head
   bool bias = true;                         // of blocks
+  bool one_output = false;                  // an output matrix for all heads, the first one's
+  std::vector<int32_t> token_ids;           // that its rows stand for; empty: each for its number
   std::vector<int32_t> feature_layers;      // as HiddenTap::layers: what the model's own head reads
 };
 
@@ -39,7 +41,7 @@ struct MedusaHeader {
 struct MedusaWeights {
   struct Head {
     std::vector<LinearWeight> blocks;  // [hidden_size, hidden_size]
-    LinearWeight output;               // [vocab_size, hidden_size]
+    LinearWeight output;               // [tokens, hidden_size]; empty where it is the first one's
   };
   std::vector<Head> heads;
   uint64_t bytes = 0;  // of all
@@ -57,7 +59,7 @@ class MedusaHeads {
   const MedusaSpec& spec() const { return spec_; }
   // Of weights, and of the buffers for runs of so many rows.
   uint64_t held_bytes(int64_t max_rows) const;
-  // rows [num_rows, hidden_size] -> logits [num_rows, vocab_size] of the head: head h guesses token t + 2 + h of row t.
+  // rows [num_rows, hidden_size] -> logits [num_rows, vocab_size] of the head, minus infinity of tokens that it has no row for: head h guesses token t + 2 + h of row t.
   Status run(int32_t head, const float* rows, int64_t num_rows, float* logits);
 
  private:
@@ -65,7 +67,7 @@ class MedusaHeads {
   const MedusaWeights weights_;
   const std::shared_ptr<const Model> model_;
   const std::shared_ptr<Backend> backend_;
-  std::vector<float> x_, added_;
+  std::vector<float> x_, added_, own_logits_;
 };
 
 }  // namespace headrace

@@ -634,6 +634,7 @@ Result<MedusaWeights> MedusaWeights::load(const MedusaHeader& header, const Pack
       for (size_t j = 0; j < head.blocks.size(); ++j) {
         HEADRACE_RETURN_IF_ERROR(loader.linear(fmt::format("head{}.block{}", i, j), head.blocks[j]));
       }
+      if (i > 0 && header.spec.one_output) continue;
       HEADRACE_RETURN_IF_ERROR(loader.linear(fmt::format("head{}.output", i), head.output));
     }
   } catch (const std::bad_alloc&) {

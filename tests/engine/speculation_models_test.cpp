@@ -231,6 +231,7 @@ TEST_CASE("layers that predict further ahead: the text is that of plain decoding
 TEST_CASE("EAGLE and Medusa heads: the text is that of plain decoding") {
   check_head("eagle3_target", "eagle:" + kHeads + "eagle");
   check_head("eagle3_target", "medusa:" + kHeads + "medusa");
+  check_head("eagle3_target", "medusa:" + kHeads + "medusa_truncated");
   check_head("eagle3_target", "eagle3:" + kHeads + "eagle3");
   check_head("eagle3_target", "eagle3:" + kHeads + "eagle3_speculators");
 }

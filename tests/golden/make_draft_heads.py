@@ -36,7 +36,9 @@ Medusa (arXiv 2401.10774). Head i, from h[t] alone, guesses token t + 2 + i:
 
     x = h[t];  x = x + silu(W x + b) for each block;  its own output matrix (x)
 
-medusa has the names of FasterDecoding's files (in safetensors, with two blocks), medusa_vllm those of vLLM's, without b.
+medusa has the names of FasterDecoding's files (in safetensors, with two blocks), medusa_vllm those of vLLM's, without b. medusa_truncated
+has them too, with one output matrix for all heads (original_lm_head), whose row i stands for token token_map[i]; the other tokens' logits are
+minus infinity.
 
 Each folder has config.json and model.safetensors, and draft.safetensors:
     input_ids [T], features [T - 1, hidden_size] (h, or the projection), logits [T - 1, vocab_size], next [T - 1, hidden_size] (what follows h),
@@ -293,13 +295,17 @@ class EagleHead:
 class MedusaHeads:
     """Logits of every head, from h [N, hidden_size]."""
 
-    def __init__(self, target, vllm):
-        self.vllm, self.blocks = vllm, 1 if vllm else 2
+    def __init__(self, target, vllm, truncated=False):
+        self.vllm, self.blocks, self.truncated = vllm, 1 if vllm else 2, truncated
         noise = torch.Generator().manual_seed(SEED + 5)
         size, vocab_size = target.config.hidden_size, target.config.vocab_size
         self.heads = [([(torch.randn(size, size, generator=noise) / size**0.5,
                          0.0 if vllm else 0.3 * torch.randn(size, generator=noise)) for _ in range(self.blocks)],
                        torch.randn(vocab_size, size, generator=noise) / size**0.5) for _ in range(3)]
+        if truncated:
+            self.token_map = torch.randperm(vocab_size, generator=noise)[:40]
+            one = self.heads[0][1][:40]
+            self.heads = [(blocks, one) for blocks, _ in self.heads]
 
     def double(self):
         self.heads = [([(w.double(), 0.0 if self.vllm else b.double()) for w, b in blocks], output.double())
@@ -312,12 +318,17 @@ class MedusaHeads:
             for weight, bias in blocks:
                 x = x + torch.nn.functional.silu(x @ weight.T + bias)
             out.append(x @ output.T)
+            if self.truncated:
+                of_all = torch.full((len(h), 64), -torch.inf, dtype=x.dtype)
+                of_all[:, self.token_map] = out[-1]
+                out[-1] = of_all
         return torch.stack(out)
 
     def settings(self):
         if self.vllm:
             return {"architectures": ["MedusaModel"], "model_type": "medusa", "num_heads": 3, "num_hidden_layers": 1,
-                    "hidden_size": 24, "vocab_size": 64, "truncated_vocab_size": 64}
+                    "hidden_size": 24, "vocab_size": 64, "truncated_vocab_size": 40 if self.truncated else 64,
+                    **({"original_lm_head": True} if self.truncated else {})}
         return {"medusa_num_heads": 3, "medusa_num_layers": 2, "base_model_name_or_path": "../eagle3_target"}
 
     def tensors(self):
@@ -328,7 +339,10 @@ class MedusaHeads:
                 out[name + ".weight"] = weight
                 if not self.vllm:
                     out[name + ".bias"] = bias
-            out[f"lm_heads.{i}.weight" if self.vllm else f"{i}.{self.blocks}.weight"] = output
+            if not self.truncated or i == 0:
+                out[f"lm_heads.{i}.weight" if self.vllm else f"{i}.{self.blocks}.weight"] = output
+        if self.truncated:
+            out["token_map"] = self.token_map
         return out
 
 
@@ -399,8 +413,8 @@ def make_eagles(out):
     ids = random_ids(config.vocab_size)
     with torch.no_grad():
         hidden = [h[0][:-1] for h in target(ids[None], output_hidden_states=True, use_cache=False).hidden_states]
-        for name in ("medusa", "medusa_vllm"):
-            make_medusa(os.path.join(out, name), MedusaHeads(target, name != "medusa"), ids, hidden[-1])
+        for name in ("medusa", "medusa_vllm", "medusa_truncated"):
+            make_medusa(os.path.join(out, name), MedusaHeads(target, name != "medusa", name == "medusa_truncated"), ids, hidden[-1])
         for name in ("eagle", "eagle3", "eagle3_speculators"):
             head = EagleHead(target) if name == "eagle" else Eagle3Head(target, name != "eagle3")
             folder = os.path.join(out, name)

@@ -341,8 +341,8 @@ std::vector<int32_t> ids_of(const std::string& name, const char* tensor) {
   return out;
 }
 
-const std::vector<std::string> kHeads = {"deepseek_v3", "glm4_moe",           "qwen3_next", "eagle",
-                                         "eagle3",      "eagle3_speculators", "medusa",     "medusa_vllm"};
+const std::vector<std::string> kHeads = {"deepseek_v3",        "glm4_moe", "qwen3_next",  "eagle",           "eagle3",
+                                         "eagle3_speculators", "medusa",   "medusa_vllm", "medusa_truncated"};
 
 }  // namespace
 
