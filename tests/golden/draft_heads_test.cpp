@@ -1,4 +1,11 @@
 // Heads that predict further ahead against a plain reading of their published form (make_draft_heads.py).
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
 #include "golden/golden_run.h"
 #include "model/eagle3_head.h"
 #include "model/fused_head.h"
@@ -259,6 +266,49 @@ TEST_CASE("a head of another model is refused by name") {
   CHECK(medusa.status().code() == StatusCode::kInvalidArgument);
   CHECK(medusa.status().place().find("0.2.weight") != std::string::npos);
   CHECK(MedusaHeader::read(kFolder + "eagle3", other.spec).status().code() == StatusCode::kNotFound);
+}
+
+TEST_CASE("a token map that names no tokens, or not all, is refused") {
+  std::string made = (std::filesystem::temp_directory_path() / "headrace_medusa_XXXXXX").string();
+  REQUIRE(mkdtemp(made.data()) != nullptr);
+  const ModelHeader target = read_header(source_at(kFolder + "eagle3_target"));
+  const auto refused = [&](const std::string& from, const std::function<void(std::string&, std::string&)>& change) {
+    const auto bytes_of = [](const std::string& path) {
+      std::ifstream in(path, std::ios::binary);
+      return std::string{std::istreambuf_iterator<char>(in), {}};
+    };
+    std::string config = bytes_of(kFolder + from + "/config.json");
+    std::string weights = bytes_of(kFolder + from + "/model.safetensors");
+    change(config, weights);
+    std::ofstream(made + "/config.json", std::ios::binary) << config;
+    std::ofstream(made + "/model.safetensors", std::ios::binary) << weights;
+    const Status status = MedusaHeader::read(made, target.spec).status();
+    const std::string& place = status.place();
+    return std::pair(status.code(), place.substr(std::min(place.size(), place.find_last_of("/: ") + 1)));
+  };
+  const auto replace = [](std::string& in, const std::string& from, const std::string& to) {
+    REQUIRE(in.find(from) != std::string::npos);
+    in.replace(in.find(from), from.size(), to);
+  };
+  auto file = SafetensorsFile::open_path(kFolder + "medusa_truncated/model.safetensors");
+  REQUIRE(file.ok());
+  const TensorEntry* map = (*file)->find("token_map");
+  REQUIRE(map != nullptr);
+  const auto untouched = [](std::string&, std::string&) {};
+  CHECK(refused("medusa_truncated", untouched).first == StatusCode::kOk);
+  using Place = std::pair<StatusCode, std::string>;
+  CHECK(refused("medusa_truncated", [&](std::string&, std::string& weights) { weights[map->offset + 1] = 1; }) ==
+        Place{StatusCode::kMalformed, "token_map"});
+  CHECK(refused("medusa_truncated", [&](std::string&, std::string& weights) {
+          weights[map->offset] = weights[map->offset + 8];
+        }) == Place{StatusCode::kMalformed, "token_map"});
+  CHECK(refused("medusa_truncated", [&](std::string&, std::string& weights) {
+          replace(weights, "\"token_map\"", "\"token_mop\"");
+        }) == Place{StatusCode::kNotFound, "token_map"});
+  CHECK(refused("medusa_vllm", [&](std::string& config, std::string&) {
+          replace(config, "truncated_vocab_size\": 64", "truncated_vocab_size\": 40");
+        }) == Place{StatusCode::kInvalidArgument, "lm_heads.0.weight"});
+  std::filesystem::remove_all(made);
 }
 
 TEST_CASE("a model without layers ahead says so") {
