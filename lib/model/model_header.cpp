@@ -40,6 +40,8 @@ Status open_gguf(std::shared_ptr<GgufFile> gguf, ModelHeader& header) {
   HEADRACE_ASSIGN_OR_RETURN(auto imported, import_gguf(*header.gguf));
   header.spec = std::move(imported.spec);
   header.weights = std::move(imported.weights);
+  header.encoder = std::move(imported.encoder);
+  header.encoder_weights = std::move(imported.encoder_weights);
   return {};
 }
 

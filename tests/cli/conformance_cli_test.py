@@ -60,18 +60,20 @@ class Conformance(CommandTest):
 
     def test_shipped_models_conform(self):
         rows, report, result = conformance(SHIPPED, code=0)
-        self.assertEqual(set(rows), {"llama", "llama/model.gguf", "qwen2", "qwen3", "qwen3/model.gguf", "gemma3",
-                                     "gemma3/model.gguf"})
+        names = {"llama", "qwen2", "qwen3", "gemma3", "t5", "t5_encoder"}
+        self.assertEqual(set(rows), names | {f"{name}/model.gguf" for name in names - {"qwen2"}})
         self.assertEqual(report["failed"], 0)
-        for row in rows.values():
+        for name, row in rows.items():
             self.assertTrue(row["passed"], row)
-            self.assertEqual(row["equal_bits"], BITS)
-            self.assertEqual(row["greedy"], {"compared": 24, "equal": 24})
-            self.assertEqual(row["top1_agreement"], 1)
+            if not name.startswith("t5"):
+                self.assertEqual(row["equal_bits"], BITS)
+                self.assertEqual(row["top1_agreement"], 1)
+            if not name.startswith("t5_encoder"):
+                self.assertEqual(row["greedy"], {"compared": 24, "equal": 24})
             self.assertLess(0, row["mean_error"])
             self.assertLess(row["mean_error"], row["max_error"])
             self.assertLessEqual(row["max_error"], row["tolerance"])
-        self.assertEqual(len(result.stdout.splitlines()), 8)
+        self.assertEqual(len(result.stdout.splitlines()), 1 + len(rows))
         self.assertRegex(result.stdout.splitlines()[1], r"^gemma3 +Gemma3ForCausalLM .* ok$")
 
     def test_only_the_models_that_are_named(self):

@@ -1,6 +1,7 @@
 // Models with an encoder in front of their decoder against transformers' float32 results, on every backend of this machine.
 #include <cstring>
 
+#include "golden/converted_file.h"
 #include "golden/golden_checks.h"
 #include "media/log_mel.h"
 #include "model/input_encoder.h"
@@ -14,6 +15,7 @@ namespace {
 
 const std::string kData = HEADRACE_TEST_DATA;
 const std::string kModels = kData + "/goldens/models/";
+const std::string kShipped = std::string(HEADRACE_SOURCE_DIR) + "/tests/data/goldens/";
 const std::vector<std::string> kNames = {"t5", "whisper"};
 
 bool have_data() { return have_golden(kModels + "t5"); }
@@ -39,6 +41,10 @@ Case read_case(const Model& model, const Golden& golden, const std::string& name
   auto input = make_encoder_input(*model.encoder(), model.spec().vocab_size, out.prompt);
   REQUIRE(input.ok());
   out.input = input.take();
+  if (golden.has(name + ".decoder_input_ids")) {
+    out.prompt = golden.ids(name + ".decoder_input_ids");
+    return out;
+  }
   // As the goldens' README has it.
   out.prompt.resize(std::min<size_t>(out.prompt.size(), 12));
   out.prompt[0] = model.encoder()->start_token_id;
@@ -107,40 +113,137 @@ struct Runner {
   }
 };
 
+// The golden's tensors under a converter's names.
+ConvertedFile converted_t5(const GgufMeta& more) {
+  GgufMeta meta = {{"general.architecture", std::string("t5")},
+                   {"t5.context_length", 512u},
+                   {"t5.embedding_length", 64u},
+                   {"t5.feed_forward_length", 96u},
+                   {"t5.block_count", 2u},
+                   {"t5.attention.head_count", 4u},
+                   {"t5.attention.key_length", 16u},
+                   {"t5.attention.value_length", 16u},
+                   {"t5.attention.layer_norm_epsilon", 1e-6f},
+                   {"t5.attention.layer_norm_rms_epsilon", 1e-6f},
+                   {"t5.attention.relative_buckets_count", 32u},
+                   {"t5.decoder_start_token_id", 2u}};
+  for (const auto& [key, value] : more) meta[key] = value;
+  ConvertedFile file(meta);
+  file.add_all(kModels + "t5/model.safetensors",
+               {{"encoder.block.", "enc.blk."},
+                {"decoder.block.", "dec.blk."},
+                {"encoder.final_layer_norm", "enc.output_norm"},
+                {"decoder.final_layer_norm", "dec.output_norm"},
+                {"shared", "token_embd"},
+                {"layer.0.SelfAttention.relative_attention_bias", "attn_rel_b"},
+                {"layer.0.SelfAttention.", "attn_"},
+                {"layer.0.layer_norm", "attn_norm"},
+                {"layer.1.EncDecAttention.", "cross_attn_"},
+                {"layer.1.DenseReluDense.wi_0", "ffn_gate"},
+                {"layer.2.DenseReluDense.wi_0", "ffn_gate"},
+                {"layer.1.DenseReluDense.wi_1", "ffn_up"},
+                {"layer.2.DenseReluDense.wi_1", "ffn_up"},
+                {"layer.1.DenseReluDense.wo", "ffn_down"},
+                {"layer.2.DenseReluDense.wo", "ffn_down"},
+                {"dec.blk.0.layer.1.layer_norm", "dec.blk.0.cross_attn_norm"},
+                {"dec.blk.1.layer.1.layer_norm", "dec.blk.1.cross_attn_norm"},
+                {"layer.1.layer_norm", "ffn_norm"},
+                {"layer.2.layer_norm", "ffn_norm"}},
+               0.0f);
+  return file;
+}
+
+// The encoder's rows, the decoder's logits and its greedy tokens.
+void check_model(const ModelSource& source, const Golden& golden) {
+  std::vector<std::string> cases = kAllCases;
+  cases.emplace_back("p40");
+  for (const auto& backend : all_backends()) {
+    const auto model = load_model(read_header(source), *backend);
+    Runner runner{*model, *backend};
+    for (const std::string& prompt : cases) {
+      if (!golden.has(prompt + ".input_ids")) continue;
+      INFO(backend->name() << " " << prompt);
+      const Case one = read_case(*model, golden, prompt);
+      CHECK(max_difference(runner.encode(one.input), golden.floats(prompt + ".encoder_hidden").values) <=
+            golden.tolerance());
+      const EncoderMemory memory = runner.remember(one.input, KvDType::kF32);
+      auto cache = make_cache(model->spec(), KvDType::kF32);
+      PromptResult result = runner.prompt(*cache, memory, one.prompt);
+      check_logits(golden, prompt, result.logits, model->spec().vocab_size);
+      // Of the goldens: what the output matrix sees, scaled where its logits are.
+      for (float& value : result.hidden) value *= model->spec().head.logit_scale;
+      CHECK(max_difference(result.hidden, golden.floats(prompt + ".hidden").values) <= golden.tolerance());
+      if (!golden.has(prompt + ".greedy")) continue;
+      // Some goldens have the start token first.
+      const std::vector<int32_t> expected = golden.ids(prompt + ".greedy");
+      const Tensor margin = golden.floats(prompt + ".greedy_margin");
+      const size_t count = margin.values.size();
+      const std::vector<int32_t> got = runner.greedy(*cache, memory, static_cast<int>(count));
+      REQUIRE(got.size() == count + 1);
+      REQUIRE(expected.size() >= count);
+      for (size_t i = 0; i < count && margin.values[i] >= 1e-3f; ++i) {
+        INFO("token " << i);
+        CHECK(got[i + 1] == expected[expected.size() - count + i]);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("encoder-decoder models agree with transformers") {
   if (!have_data()) return;
   for (const std::string& name : kNames) {
-    DYNAMIC_SECTION(name) {
-      const Golden golden(kModels + name);
-      for (const auto& backend : all_backends()) {
-        const auto model = load_model(read_header(source_at(kModels + name)), *backend);
-        Runner runner{*model, *backend};
-        for (const std::string& prompt : kAllCases) {
-          if (!golden.has(prompt + ".input_ids")) continue;
-          INFO(backend->name() << " " << prompt);
-          const Case one = read_case(*model, golden, prompt);
-          CHECK(max_difference(runner.encode(one.input), golden.floats(prompt + ".encoder_hidden").values) <=
-                golden.tolerance());
-          const EncoderMemory memory = runner.remember(one.input, KvDType::kF32);
-          auto cache = make_cache(model->spec(), KvDType::kF32);
-          const PromptResult result = runner.prompt(*cache, memory, one.prompt);
-          check_logits(golden, prompt, result.logits, model->spec().vocab_size);
-          CHECK(max_difference(result.hidden, golden.floats(prompt + ".hidden").values) <= golden.tolerance());
-          if (!golden.has(prompt + ".greedy")) continue;
-          const std::vector<int32_t> expected = golden.ids(prompt + ".greedy");
-          const Tensor margin = golden.floats(prompt + ".greedy_margin");
-          const std::vector<int32_t> got = runner.greedy(*cache, memory, static_cast<int>(margin.values.size()));
-          REQUIRE(got.size() == expected.size());
-          for (size_t i = 0; i < margin.values.size() && margin.values[i] >= 1e-3f; ++i) {
-            INFO("token " << i);
-            CHECK(got[i + 1] == expected[i + 1]);
-          }
-        }
-      }
-    }
+    DYNAMIC_SECTION(name) { check_model(source_at(kModels + name), Golden(kModels + name)); }
   }
+}
+
+TEST_CASE("T5 from safetensors and from GGUF") {
+  check_model(source_at(kShipped + "t5"), Golden(kShipped + "t5"));
+  check_model(source_at(kShipped + "t5/model.gguf"), Golden(kShipped + "t5"));
+}
+
+TEST_CASE("T5 with a gate and an output of its own from GGUF") {
+  if (!have_data()) return;
+  ConvertedFile file = converted_t5({});
+  auto original = SafetensorsFile::open_path(kModels + "t5/model.safetensors");
+  REQUIRE(original.ok());
+  const TensorEntry& table = *(*original)->find("shared.weight");
+  std::vector<float> values(table.bytes / 4);
+  REQUIRE((*original)->read(table, 0, std::as_writable_bytes(std::span(values))).ok());
+  file.add("output.weight", table.shape, std::move(values));
+  check_model(file.source(), Golden(kModels + "t5"));
+}
+
+TEST_CASE("T5 from GGUF: biases of each layer, outputs that are the table, and what is refused") {
+  if (!have_data()) return;
+  ConvertedFile file = converted_t5({});
+  file.add("enc.blk.1.attn_rel_b.weight", {32, 4}, std::vector<float>(128, 0.5f));
+  file.add("dec.blk.0.cross_attn_rel_b.weight", {32, 4}, std::vector<float>(128, 0.5f));
+  const ModelHeader header = read_header(file.source());
+  const auto owner = [](const ModelSpec& spec, size_t layer) {
+    return std::get<GqaAttention>(spec.layers[layer].attention).position_buckets->layer;
+  };
+  CHECK(owner(header.encoder->encoder, 1) == -1);
+  CHECK(owner(header.spec, 1) == 0);
+  CHECK(header.spec.head.tied);
+  CHECK(header.spec.head.logit_scale == 0.125f);
+  const auto refused = [](const GgufMeta& more, const std::string& place) {
+    const auto result = ModelHeader::read(converted_t5(more).source());
+    INFO(place << ": " << result.status().to_string());
+    REQUIRE_FALSE(result.ok());
+    CHECK(result.status().place().find(place) != std::string::npos);
+  };
+  refused({{"t5.attention.twist", 2u}}, "t5.attention.twist");
+  refused({{"t5.attention.sliding_window", 16u}}, "t5.attention.sliding_window");
+  refused({{"t5.attention.relative_buckets_count", 0u}}, "t5.attention.relative_buckets_count");
+  refused({{"t5.attention.relative_buckets_count", 34u}}, "attn_rel_b.weight");
+  refused({{"t5.decoder_start_token_id", 320u}}, "t5.decoder_start_token_id");
+  refused({{"t5.decoder_block_count", 3u}}, "dec.blk.2");
+  refused({{"t5.decoder_block_count", 1u}}, "dec.blk.1");
+  refused({{"t5.block_count", 3u}, {"t5.decoder_block_count", 2u}}, "enc.blk.2");
+  refused({{"t5.attention.layer_norm_rms_epsilon", 0.0f}}, "t5.attention.layer_norm_rms_epsilon");
+  refused({{"t5.attention.layer_norm_epsilon", 0.0f}}, "t5.attention.layer_norm_epsilon");
 }
 
 TEST_CASE("a decoder behind an encoder does not depend on the cut, on its neighbours or on the number of threads") {

@@ -47,7 +47,7 @@ def apply_setting(settings, text):
 def reference_of(config, architecture, seed, weights):
     """Of the kind that a config needs."""
     kind = Reference
-    if getattr(config, "is_encoder_decoder", False):
+    if getattr(config, "is_encoder_decoder", False) and not (architecture or "").endswith("EncoderModel"):
         kind = EncoderDecoderReference
     elif hasattr(config, "vision_config"):
         kind = VisionReference

@@ -1,11 +1,13 @@
-"""The golden models that ship with the repository (tests/data/goldens): four configs, three of them as GGUF too."""
+"""The golden models that ship with the repository (tests/data/goldens): decoders, T5 and its encoder, most of them as GGUF too."""
 import os
 
 import gguf
 import numpy as np
 import torch
 import transformers
+from encoder_decoder_reference import EncoderDecoderReference
 from reference_model import Reference, write_golden
+from t5_gguf import write_t5_gguf
 
 PROMPT_LENGTH = 40  # longer than the window of 16
 
@@ -23,6 +25,19 @@ def configs():
     # What GGUF cannot say is left at the values it implies: scale 1/sqrt(head_dim), every 6th layer global.
     yield "gemma3", transformers.Gemma3TextConfig(**SHAPE, num_hidden_layers=6, head_dim=16, query_pre_attn_scalar=16,
                                                   sliding_window=16)
+
+
+# What GGUF cannot say of T5 is left at the values it implies: ReLU or gated GELU, outputs that are the table scaled down, no
+# distance beyond 128.
+T5_SHAPE = dict(vocab_size=96, d_model=32, d_kv=12, d_ff=40, num_heads=2, num_layers=3, num_decoder_layers=2,
+                relative_attention_num_buckets=20, eos_token_id=1, pad_token_id=0, decoder_start_token_id=0)
+
+
+def t5_references(seed):
+    yield "t5", EncoderDecoderReference(transformers.T5Config(**T5_SHAPE, feed_forward_proj="relu"),
+                                        "T5ForConditionalGeneration", seed)
+    yield "t5_encoder", Reference(transformers.T5Config(**T5_SHAPE, feed_forward_proj="gated-gelu"), "T5EncoderModel",
+                                  seed + 1)
 
 
 def permute(weight, heads):
@@ -102,3 +117,8 @@ def write_shipped(out):
             factors = llama3_factors(config, reference.model()) if name == "llama" else None
             write_gguf(os.path.join(folder, "model.gguf"), name, config, reference.state, factors)
         print(name, about["noise"], "margin", about["smallest_greedy_margin"])
+    for name, reference in t5_references(len(list(configs()))):
+        folder = os.path.join(out, name)
+        about = write_golden(folder, reference, [PROMPT_LENGTH], layers=False)
+        write_t5_gguf(os.path.join(folder, "model.gguf"), reference.config, reference.state)
+        print(name, about["noise"])

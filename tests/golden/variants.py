@@ -130,6 +130,8 @@ VARIANTS = {
     "t5_gated": dict(model_type="t5", architecture="T5ForConditionalGeneration", d_model=32, d_kv=24, d_ff=56, num_heads=2,
                      num_layers=1, num_decoder_layers=3, feed_forward_proj="gated-gelu", scale_decoder_outputs=False,
                      decoder_start_token_id=2),
+    "t5_encoder": dict(model_type="t5", architecture="T5EncoderModel", d_model=40, d_kv=12, d_ff=56, num_heads=5, num_layers=3,
+                       relative_attention_num_buckets=12, relative_attention_max_distance=40, feed_forward_proj="gated-silu"),
     # Another number of layers, heads and inner rows on each side; embeddings scaled; channels of the spectrogram and positions
     # that are no multiples of anything.
     "whisper_uneven": dict(model_type="whisper", architecture="WhisperForConditionalGeneration", d_model=48, encoder_layers=3,

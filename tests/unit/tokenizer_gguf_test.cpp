@@ -22,6 +22,22 @@ std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+std::string base64_bytes(const std::string& text) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char c : text) {
+    if (c == '=') break;
+    bits = bits << 6 | static_cast<uint32_t>(kDigits.find(c));
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    out += static_cast<char>(bits >> count & 0xFF);
+  }
+  return out;
+}
+
 }  // namespace
 
 TEST_CASE("a GGUF tokenizer is equal to its tokenizer.json") {
@@ -68,4 +84,46 @@ TEST_CASE("a GGUF tokenizer is equal to its tokenizer.json") {
   }
   CHECK(twins > 0);
   std::cout << "twins: " << twins << "\n";
+}
+
+// As llama.cpp's converter writes a unigram model of SentencePiece: its pieces and their scores, its character map, and that it
+// removes extra spaces. The ids expected are those of the sentencepiece library.
+TEST_CASE("a unigram tokenizer of GGUF is SentencePiece's") {
+  using namespace headrace;
+  const fs::path folder = fs::path(HEADRACE_TEST_DATA) / "goldens/tokenizers/spm_unigram_nfkc";
+  if (std::string(HEADRACE_TEST_DATA).empty() || !fs::is_directory(folder)) {
+    std::cout << "SKIPPED: no goldens/tokenizers in HEADRACE_TEST_DATA\n";
+    return;
+  }
+  const auto json = nlohmann::json::parse(read_file(folder / "tokenizer.json"));
+  text::GgufTokenizerSpec spec;
+  spec.model = "t5";
+  spec.add_space_prefix = spec.remove_extra_whitespaces = spec.add_eos = true;
+  spec.eos_id = 2;
+  for (const auto& entry : json["model"]["vocab"]) {
+    spec.tokens.push_back(entry[0]);
+    spec.scores.push_back(entry[1]);
+    spec.token_types.push_back(static_cast<int32_t>(text::GgufTokenType::kNormal));
+  }
+  spec.token_types[0] = static_cast<int32_t>(text::GgufTokenType::kUnknown);
+  spec.token_types[1] = spec.token_types[2] = static_cast<int32_t>(text::GgufTokenType::kControl);
+  spec.precompiled_charsmap = base64_bytes(json["normalizer"]["normalizers"][0]["precompiled_charsmap"]);
+  const auto tokenizer = text::Tokenizer::from_gguf(std::move(spec));
+  INFO(tokenizer.status().to_string());
+  REQUIRE(tokenizer.ok());
+  const auto cases = nlohmann::json::parse(read_file(folder / "cases.json"));
+  size_t compared = 0;
+  for (const auto& item : cases["cases"]) {
+    const auto string = item["text"].get<std::string>();
+    INFO(string);
+    const auto ids = (*tokenizer)->encode(string, {.add_special = false, .parse_special = false});
+    REQUIRE(ids.ok());
+    CHECK(*ids == item["sentencepiece_ids"].get<std::vector<int32_t>>());
+    const auto with_end = (*tokenizer)->encode(string, {.add_special = true, .parse_special = false});
+    REQUIRE(with_end.ok());
+    CHECK(with_end->back() == 2);
+    CHECK(with_end->size() == ids->size() + 1);
+    ++compared;
+  }
+  CHECK(compared > 200);
 }

@@ -17,14 +17,14 @@ Result<int32_t> rows_of(const TensorFile& weights, std::string_view name) {
   return static_cast<int32_t>(matrix->shape[0]);
 }
 
-Result<Pooling> read_pooling(const GgufReader& gguf) {
+}  // namespace
+
+Result<Pooling> read_gguf_pooling(const GgufReader& gguf) {
   constexpr Pooling kPoolings[] = {Pooling::kUnknown, Pooling::kMean, Pooling::kFirst, Pooling::kLast,
                                    Pooling::kUnknown};  // 4: the scoring head's
   HEADRACE_ASSIGN_OR_RETURN(const int64_t type, gguf.integer_or("pooling_type", 0, 4, 0));
   return kPoolings[type];
 }
-
-}  // namespace
 
 void set_encoder_layers(ModelSpec& spec, bool norm_bias) {
   spec.norm = NormKind::kLayer;
@@ -64,7 +64,7 @@ Result<ModelSpec> read_encoder_gguf(const GgufReader& gguf, std::span<const std:
   const GgufFile& file = gguf.file();
   set_encoder_layers(spec, file.find("token_embd_norm.bias") != nullptr);
   spec.embedding_norm = true;
-  HEADRACE_ASSIGN_OR_RETURN(spec.pooling, read_pooling(gguf));
+  HEADRACE_ASSIGN_OR_RETURN(spec.pooling, read_gguf_pooling(gguf));
   if (file.find("token_types.weight") != nullptr) {
     HEADRACE_ASSIGN_OR_RETURN(spec.token_types, rows_of(file, "token_types.weight"));
   }

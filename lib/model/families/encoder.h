@@ -17,6 +17,9 @@ void set_stream_norms(ModelSpec& spec);
 Status set_classifier(const ConfigReader& config, const TensorFile& weights, std::string_view matrix, Pooling pooling,
                       ModelSpec& spec);
 
+// pooling_type of GGUF metadata.
+Result<Pooling> read_gguf_pooling(const GgufReader& gguf);
+
 // The GGUF metadata of encoders: sizes as decoders have them, pooling_type, segments, and the scoring head (cls,
 // cls.output) where the file has one.
 Result<ModelSpec> read_encoder_gguf(const GgufReader& gguf, std::span<const std::string_view> more_keys = {});

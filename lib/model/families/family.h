@@ -34,6 +34,8 @@ struct Family {
   // Of the encoder in front of the decoder, likewise.
   Result<EncoderSpec> (*encoder_from_config)(const ConfigReader& config, const ModelSpec& decoder) = nullptr;
   WeightNaming (*encoder_names)(const TensorFile& weights) = nullptr;
+  Result<EncoderSpec> (*encoder_from_gguf)(const GgufReader& gguf, const ModelSpec& decoder) = nullptr;
+  WeightNaming (*gguf_encoder_names)() = nullptr;
 };
 
 // The family of a model type in config.json, or null.
@@ -117,6 +119,7 @@ extern const Family kModernBertFamily;
 extern const Family kModernBertMlmFamily;
 extern const Family kModernBertScoreFamily;
 extern const Family kT5Family;
+extern const Family kT5EncoderFamily;
 extern const Family kWhisperFamily;
 
 // What a family makes of parameters, whether the file holds the weights or not.

@@ -88,6 +88,7 @@ constexpr const Family* kFamilies[] = {&kLlamaFamily,
                                        &kModernBertMlmFamily,
                                        &kModernBertScoreFamily,
                                        &kT5Family,
+                                       &kT5EncoderFamily,
                                        &kWhisperFamily};
 
 std::string known_names(std::string_view Family::*field) {
@@ -216,9 +217,14 @@ Result<VisionReading> read_vision(const nlohmann::json& config, const TensorFile
 Result<FamilyReading> read_metadata(const GgufFile& file) {
   HEADRACE_ASSIGN_OR_RETURN(const Family* family, find_by_gguf(file));
   FamilyReading out;
-  HEADRACE_ASSIGN_OR_RETURN(out.spec, family->from_gguf(GgufReader(file, std::string(family->gguf_architecture))));
+  const GgufReader reader(file, std::string(family->gguf_architecture));
+  HEADRACE_ASSIGN_OR_RETURN(out.spec, family->from_gguf(reader));
   HEADRACE_RETURN_IF_ERROR(validate_spec(out.spec));
   out.naming = family->gguf_names();
+  if (family->encoder_from_gguf == nullptr) return out;
+  HEADRACE_ASSIGN_OR_RETURN(out.encoder, family->encoder_from_gguf(reader, out.spec));
+  out.encoder_naming = family->gguf_encoder_names();
+  HEADRACE_RETURN_IF_ERROR(validate_encoder(*out.encoder, out.spec));
   return out;
 }
 
