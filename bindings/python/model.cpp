@@ -5,6 +5,19 @@ namespace {
 
 using FloatArray = py::array_t<float>;
 
+// A function of Python objects as the library calls it, from any thread.
+headrace::Session::Summarizer summarizer(py::function function) {
+  const std::shared_ptr<py::function> held(new py::function(std::move(function)), [](py::function* last) {
+    const py::gil_scoped_acquire acquire;
+    delete last;
+  });
+  return [held](std::string_view dropped) {
+    const py::gil_scoped_acquire acquire;
+    const py::module_ json = py::module_::import("json");
+    return json.attr("dumps")((*held)(json.attr("loads")(py::str(dropped.data(), dropped.size())))).cast<std::string>();
+  };
+}
+
 // Logits of tokens as they are appended to a session, `chunk` of them in one call (0: all at once).
 FloatArray evaluate(headrace::Session& session, const headrace::Model& model, const std::vector<int32_t>& tokens,
                     size_t chunk) {
@@ -204,6 +217,42 @@ void register_model(py::module_& module) {
       .def(
           "rewind", [](PythonSession& self, size_t num_tokens) { self.session.rewind(num_tokens); },
           py::arg("num_tokens"))
+      .def(
+          "set_message",
+          [](PythonSession& self, size_t index, const py::str& content) {
+            self.session.set_message(index, text_from(content));
+          },
+          py::arg("index"), py::arg("content"), "Another content of a message; those behind it stay.")
+      .def(
+          "truncate_messages",
+          [](PythonSession& self, size_t num_messages) { self.session.truncate_messages(num_messages); },
+          py::arg("num_messages"))
+      .def("refuse_overflow", [](PythonSession& self) { self.session.refuse_overflow(); })
+      .def(
+          "drop_overflow",
+          [](PythonSession& self, int64_t keep_first, int64_t free_tokens) {
+            self.session.drop_overflow(keep_first, free_tokens);
+          },
+          py::arg("keep_first"), py::arg("free_tokens") = 0,
+          "A request that would exceed the context drops the oldest messages, or tokens, behind the first keep_first.")
+      .def(
+          "summarize_overflow",
+          [](PythonSession& self, py::function summarize, int64_t keep_first, int64_t free_tokens) {
+            self.session.summarize_overflow(summarizer(std::move(summarize)), keep_first, free_tokens);
+          },
+          py::arg("summarize"), py::arg("keep_first"), py::arg("free_tokens") = 0,
+          "Likewise; summarize(dropped) gives what takes their place: for a list of messages, dicts of role and "
+          "content, "
+          "such a list, and tokens for tokens. What it raises fails the request.")
+      .def_property_readonly("dropped",
+                             [](const PythonSession& self) {
+                               const headrace_dropped dropped = self.session.dropped();
+                               py::dict out;
+                               out["times"] = dropped.times;
+                               out["messages"] = dropped.messages;
+                               out["tokens"] = dropped.tokens;
+                               return out;
+                             })
       .def(
           "save",
           [](const PythonSession& self, const py::object& given) {

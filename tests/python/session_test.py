@@ -123,6 +123,77 @@ class Messages(SessionTest):
         self.assert_error("HEADRACE_FAILED_PRECONDITION", "session", session.append_message, "user", "one")
 
 
+class Overflow(SessionTest):
+    CONTEXT = 128
+
+    def setUp(self):
+        self.cache = headrace.KVCache(self.model, options={"kv.max_tokens": str(self.CONTEXT)})
+        self.scheduler = headrace.Scheduler(self.model, self.cache, options={"kv.max_tokens": str(self.CONTEXT)})
+
+    def session(self):
+        return headrace.Session(self.model, self.cache, options={"kv.max_tokens": str(self.CONTEXT)})
+
+    def talk(self, session, turns):
+        for turn in range(turns):
+            session.append_message("user", f"{turn}" * 20)
+            self.reply(session, max_tokens=4)
+
+    def test_refused_with_the_counts_unless_a_policy_says_otherwise(self):
+        session = self.session()
+        session.drop_overflow(1)
+        session.refuse_overflow()
+        with self.assertRaises(headrace.Error) as caught:
+            self.talk(session, 8)
+        self.assertEqual(caught.exception.status, "HEADRACE_RESOURCE_EXHAUSTED")
+        self.assertEqual(session.dropped, {"times": 0, "messages": 0, "tokens": 0})
+
+    def test_old_messages_go(self):
+        session = self.session()
+        session.append_message("system", "be kind")
+        session.drop_overflow(1, free_tokens=32)
+        self.talk(session, 8)
+        self.assertLessEqual(len(session.tokens), self.CONTEXT)
+        dropped = session.dropped
+        self.assertGreater(dropped["times"], 0)
+        self.assertGreaterEqual(dropped["messages"], 2)
+        self.assertIn("be kind", self.tokenizer.decode(session.tokens))
+
+    def test_a_summary_takes_their_place(self):
+        seen = []
+
+        def summarize(dropped):
+            seen.extend(dropped)
+            return [{"role": "user", "content": "in short"}]
+
+        session = self.session()
+        session.summarize_overflow(summarize, 0)
+        self.talk(session, 8)
+        self.assertEqual(seen[0], {"role": "user", "content": "0" * 20})
+        self.assertIn("in short", self.tokenizer.decode(session.tokens))
+
+    def test_what_a_summary_raises_fails_the_request_alone(self):
+        def summarize(dropped):
+            raise ValueError("no")
+
+        session = self.session()
+        session.summarize_overflow(summarize, 0)
+        with self.assertRaises(headrace.Error):
+            self.talk(session, 8)
+        session.drop_overflow(0)
+        self.reply(session, max_tokens=4)
+        self.assertGreater(session.dropped["times"], 0)
+
+    def test_messages_are_edited(self):
+        session = self.session()
+        self.talk(session, 2)
+        session.set_message(0, "another")
+        session.truncate_messages(1)
+        expected = self.session()
+        expected.append_message("user", "another")
+        self.assertEqual(self.reply(session, max_tokens=4).text, self.reply(expected, max_tokens=4).text)
+        self.assert_error("HEADRACE_INVALID_ARGUMENT", "index", session.set_message, 9, "x")
+
+
 class Tokens(SessionTest):
     def test_text(self):
         session = self.session()
