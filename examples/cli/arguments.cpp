@@ -52,10 +52,10 @@ void SettingArguments::add_to(CLI::App& command) {
 }
 
 void SettingArguments::add_drafter_to(CLI::App& command) {
-  command.add_option(
-      "--drafter", drafter,
-      "who guesses at the next tokens, so that one step checks several: off, auto, or with commas "
-      "between ngram, suffix, model:PATH, mtp, eagle:PATH, eagle3:PATH, medusa:PATH; the output is the same with any");
+  command.add_option("--drafter", drafter,
+                     "who guesses at the next tokens, so that one step checks several: off, auto, or with commas "
+                     "between ngram, suffix, model:PATH, mtp, eagle:PATH, eagle3:PATH, medusa:PATH, dflash:PATH; the "
+                     "output is the same with any");
 }
 
 headrace::Options SettingArguments::options(std::initializer_list<std::string_view> own) const {

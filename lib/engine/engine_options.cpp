@@ -351,13 +351,12 @@ constexpr Option kOptions[] = {
       "meanwhile. 0 is no limit."},
      set_integer<&EngineOptions::tenant_tokens_per_second, 0, 1000000000>},
     {{"scheduler.drafter", "text", "off",
-      "off|auto|ngram|suffix|model:PATH|mtp|mtp:PATH|eagle:PATH|eagle3:PATH|medusa:PATH",
+      "off|auto|ngram|suffix|model:PATH|mtp|mtp:PATH|eagle:PATH|eagle3:PATH|medusa:PATH|dflash:PATH",
       "Who guesses at the next tokens of requests that do not say themselves, so that one step checks several; what "
       "comes out never changes. ngram looks for the last tokens further up, suffix for longer runs, in earlier outputs "
-      "of the tenant too, model:PATH has a smaller model write on, mtp asks the layer of the "
-      "model's own files that predicts further ahead (mtp:PATH that of other files of the same model), eagle:PATH, "
-      "eagle3:PATH and medusa:PATH heads in folders of their own; auto takes all that may pay. Several have commas "
-      "between."},
+      "of the tenant too, model:PATH has a smaller model write on, mtp asks the layer of the model's own files that "
+      "predicts further ahead (mtp:PATH that of other files of the same model), eagle:PATH, eagle3:PATH, medusa:PATH "
+      "and dflash:PATH heads in folders of their own; auto takes all that may pay. Several have commas between."},
      set_drafter},
     {{"scheduler.max_draft_tokens", "integer", "32", "1..256",
       "Guesses of one sequence in a step at most. As many are made as are likely to pay."},

@@ -7,10 +7,12 @@
 
 #include "engine/model_executor.h"
 #include "engine/runtime.h"
+#include "model/dflash_head.h"
 #include "model/eagle3_head.h"
 #include "model/fused_head.h"
 #include "model/medusa_heads.h"
 #include "model/model_header.h"
+#include "speculation/block_drafter.h"
 #include "speculation/head_drafter.h"
 #include "speculation/medusa_drafter.h"
 #include "speculation/model_drafter.h"
@@ -130,17 +132,27 @@ Result<DrafterHandle> load_medusa_heads(const Asked& asked) {
   return DrafterHandle(std::move(out));
 }
 
+Result<DrafterHandle> load_dflash_head(const Asked& asked) {
+  HEADRACE_ASSIGN_OR_RETURN(DflashHeader header, DflashHeader::read(asked.path, asked.model.model->spec()));
+  HEADRACE_ASSIGN_OR_RETURN(auto weights, load_weights<DflashWeights>(asked, header));
+  auto head =
+      std::make_unique<DflashHead>(std::move(header.spec), std::move(weights), asked.model.model, asked.model.backend);
+  auto made = options_with_cache<speculation::BlockDrafterOptions>(asked);
+  share_model(asked, made);
+  HEADRACE_ASSIGN_OR_RETURN(auto out,
+                            speculation::BlockDrafter::create(asked.name, std::move(head), asked.model.backend, made));
+  return DrafterHandle(std::move(out));
+}
+
 struct Kind {
   std::string_view name;
   Result<DrafterHandle> (*load)(const Asked& asked);
   bool reads_model = true;  // its hidden states
   bool needs_path = true;
 };
-constexpr Kind kKinds[] = {{"model", load_model_drafter, false},
-                           {"mtp", load_ahead_layer, true, false},
-                           {"eagle", load_eagle_head},
-                           {"eagle3", load_eagle3_head},
-                           {"medusa", load_medusa_heads}};
+constexpr Kind kKinds[] = {{"model", load_model_drafter, false}, {"mtp", load_ahead_layer, true, false},
+                           {"eagle", load_eagle_head},           {"eagle3", load_eagle3_head},
+                           {"medusa", load_medusa_heads},        {"dflash", load_dflash_head}};
 
 }  // namespace
 

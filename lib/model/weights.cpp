@@ -5,6 +5,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "model/dflash_head.h"
 #include "model/eagle3_head.h"
 #include "model/encoder_weights.h"
 #include "model/fused_head.h"
@@ -619,6 +620,23 @@ Result<Eagle3Weights> Eagle3Weights::load(const Eagle3Header& header, const Pack
   } catch (const std::bad_alloc&) {
     return out_of_memory("", "not enough memory for the draft head's weights");
   }
+  return out;
+}
+
+Result<DflashWeights> DflashWeights::load(const DflashHeader& header, const PackOptions& options, Backend& backend) {
+  DflashWeights out;
+  HEADRACE_ASSIGN_OR_RETURN(out.body,
+                            ModelWeights::load(header.spec.body, header.weights, *header.file, options, {}, backend));
+  try {
+    const LoadProgress silent;
+    Loader loader(header.weights, *header.file, options, silent, backend, nullptr, out.bytes);
+    HEADRACE_RETURN_IF_ERROR(loader.linear("fc", out.fc));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("hidden_norm", out.hidden_norm));
+    HEADRACE_RETURN_IF_ERROR(loader.norm("norm", out.norm));
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("", "not enough memory for the draft head's weights");
+  }
+  out.bytes += out.body.bytes;
   return out;
 }
 

@@ -199,6 +199,7 @@ TEST_CASE("heads are refused where there are none, and where they are of another
   CHECK(refused(ahead, "eagle3:" + ahead) == StatusCode::kUnsupported);
   CHECK(refused(llama, "eagle:" + heads + "eagle") == StatusCode::kInvalidArgument);
   CHECK(refused(llama, "medusa:" + heads + "medusa") == StatusCode::kInvalidArgument);
+  CHECK(refused(llama, "dflash:" + heads + "dflash") == StatusCode::kInvalidArgument);
   CHECK(refused(llama, "eagle3:") == StatusCode::kInvalidArgument);
   CHECK(refused(llama, "mtp2") == StatusCode::kInvalidArgument);
 }

@@ -228,6 +228,9 @@ TEST_CASE("layers that predict further ahead: the text is that of plain decoding
   check_head("glm4_moe", "mtp:" + kHeads + "glm4_moe");
   check_head("qwen3_next", "mtp");
 }
+TEST_CASE("DFlash heads: the text is that of plain decoding") {
+  check_head("eagle3_target", "dflash:" + kHeads + "dflash");
+}
 TEST_CASE("EAGLE and Medusa heads: the text is that of plain decoding") {
   check_head("eagle3_target", "eagle:" + kHeads + "eagle");
   check_head("eagle3_target", "medusa:" + kHeads + "medusa");

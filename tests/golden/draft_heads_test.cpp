@@ -6,7 +6,10 @@
 #include <functional>
 #include <iterator>
 
+#include <nlohmann/json.hpp>
+
 #include "golden/golden_run.h"
+#include "model/dflash_head.h"
 #include "model/eagle3_head.h"
 #include "model/fused_head.h"
 #include "model/medusa_heads.h"
@@ -113,12 +116,11 @@ std::shared_ptr<KvCache> head_cache(const DraftHead& head) {
   return cache.take();
 }
 
-// The model's hidden states of all rows but the last, as the head wants them.
-std::vector<float> features_of(const LoadedHead& loaded, Backend& backend, const std::vector<int32_t>& ids) {
-  const ModelSpec& spec = loaded.model->spec();
-  const auto rows = static_cast<int64_t>(ids.size()) - 1;
-  const std::vector<int32_t>& layers = loaded.head->feature_layers();
-  ForwardPass forward(spec, loaded.model->weights(), backend);
+// The model's hidden states of the first rows: [rows, layers, hidden_size].
+std::vector<float> hidden_of(const Model& model, Backend& backend, const std::vector<int32_t>& layers, int64_t rows,
+                             const std::vector<int32_t>& ids) {
+  const ModelSpec& spec = model.spec();
+  ForwardPass forward(spec, model.weights(), backend);
   auto cache = make_cache(spec, KvDType::kF32);
   KvSequence sequence = cache->new_sequence();
   REQUIRE(cache->reserve(sequence, rows).ok());
@@ -134,7 +136,14 @@ std::vector<float> features_of(const LoadedHead& loaded, Backend& backend, const
                   beside.data() + (row * layers.size() + layer) * hidden);
     }
   }
-  std::vector<float> features(count * static_cast<size_t>(loaded.head->hidden_size()));
+  return beside;
+}
+
+// Those of all rows but the last, as the head wants them.
+std::vector<float> features_of(const LoadedHead& loaded, Backend& backend, const std::vector<int32_t>& ids) {
+  const auto rows = static_cast<int64_t>(ids.size()) - 1;
+  const std::vector<float> beside = hidden_of(*loaded.model, backend, loaded.head->feature_layers(), rows, ids);
+  std::vector<float> features(static_cast<size_t>(rows * loaded.head->hidden_size()));
   REQUIRE(loaded.head->project(beside.data(), rows, features.data()).ok());
   return features;
 }
@@ -252,6 +261,123 @@ TEST_CASE("Medusa heads of all layouts give the logits of their published form")
       CHECK(difference_of_logits(all, expected.logits) <= expected.tolerance());
     }
   }
+}
+
+namespace {
+
+// Rows [begin, end) of a sequence with room for them.
+Batch rows_of(KvCache& cache, const KvSequence& sequence, const std::vector<int32_t>& tokens, int64_t begin) {
+  Batch batch;
+  const auto end = static_cast<int64_t>(tokens.size());
+  for (int64_t row = begin; row < end; ++row) {
+    batch.token_ids.push_back(tokens[static_cast<size_t>(row)]);
+    batch.positions.push_back(static_cast<int32_t>(row));
+    batch.slots.push_back(cache.slot(sequence, row));
+  }
+  batch.query_start = {0, static_cast<int32_t>(end - begin)};
+  batch.block_tables = {sequence.block_ids().data()};
+  return batch;
+}
+
+// The logits of the block that the last token begins, with the context stored in pieces that end there.
+std::vector<float> block_logits(DflashHead& head, KvCache& cache, const std::vector<int32_t>& ids,
+                                const std::vector<float>& context, std::vector<int64_t> ends) {
+  KvSequence sequence = cache.new_sequence(std::to_string(ends.size()));
+  for (const int64_t end : ends) {
+    const int64_t begin = sequence.num_tokens();
+    REQUIRE(cache.reserve(sequence, end).ok());
+    const std::vector<int32_t> front(ids.begin(), ids.begin() + end);
+    const Batch batch = rows_of(cache, sequence, front, begin);
+    REQUIRE(head.store(batch, context.data() + begin * head.hidden_size(), cache).ok());
+    REQUIRE(cache.commit(sequence, ids, end).ok());
+  }
+  std::vector<int32_t> block = ids;
+  const auto guessed = static_cast<size_t>(head.spec().block_size) - 1;
+  block.resize(ids.size() + guessed, head.spec().mask_token_id);
+  REQUIRE(cache.reserve(sequence, static_cast<int64_t>(block.size())).ok());
+  Batch batch = rows_of(cache, sequence, block, sequence.num_tokens());
+  for (int32_t row = 1; row <= static_cast<int32_t>(guessed); ++row) batch.logits_rows.push_back(row);
+  std::vector<float> logits(guessed * static_cast<size_t>(head.vocab_size()));
+  const Status status = head.guess(batch, cache, logits.data());
+  INFO(status.to_string());
+  REQUIRE(status.ok());
+  return logits;
+}
+
+// The DFlash head with one key of its config.json, or of an object in it, set to another value.
+Status refused_dflash(const ModelSpec& model, const std::string& pointer, const nlohmann::json& value) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / "headrace_dflash_refused";
+  fs::create_directories(folder);
+  fs::copy_file(kFolder + "dflash/model.safetensors", folder / "model.safetensors",
+                fs::copy_options::overwrite_existing);
+  std::ifstream in(kFolder + "dflash/config.json");
+  nlohmann::json json = nlohmann::json::parse(in);
+  json[nlohmann::json::json_pointer(pointer)] = value;
+  std::ofstream(folder / "config.json") << json;
+  const Status status = DflashHeader::read(folder.string(), model).status();
+  fs::remove_all(folder);
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("a DFlash head gives the logits of its published form") {
+  const Expected expected("dflash");
+  for (auto& owned : all_backends()) {
+    const std::shared_ptr<Backend> backend = std::move(owned);
+    INFO(backend->name());
+    const auto model = load_target(*backend);
+    const auto header = DflashHeader::read(kFolder + "dflash", model->spec());
+    INFO(header.status().to_string());
+    REQUIRE(header.ok());
+    auto weights = DflashWeights::load(*header, {}, *backend);
+    INFO(weights.status().to_string());
+    REQUIRE(weights.ok());
+    DflashHead head(header->spec, weights.take(), model, backend);
+    CHECK(head.spec().feature_layers == std::vector<int32_t>{2, 4, 6});
+    const auto rows = static_cast<int64_t>(expected.ids.size()) - 1;
+    const std::vector<float> beside = hidden_of(*model, *backend, head.spec().feature_layers, rows, expected.ids);
+    std::vector<float> context(static_cast<size_t>(rows * head.hidden_size()));
+    REQUIRE(head.project(beside.data(), rows, context.data()).ok());
+    CHECK(max_difference(context, expected.features) <= expected.tolerance());
+
+    KvCacheConfig config;
+    config.layers = head.kv_layouts(KvDType::kF32, 16);
+    config.num_blocks = 16;
+    const auto cache = KvCache::create(std::move(config)).take();
+    const std::vector<float> logits = block_logits(head, *cache, expected.ids, context, {rows});
+    CHECK(max_difference(logits, expected.logits) <= expected.tolerance());
+    CHECK(block_logits(head, *cache, expected.ids, context, {7, 8, rows}) == logits);
+    for (size_t i = 0; i < expected.draft_ids.size(); ++i) {
+      CHECK(argmax(logits.data() + i * static_cast<size_t>(head.vocab_size()), head.vocab_size()) ==
+            expected.draft_ids[i]);
+    }
+  }
+}
+
+TEST_CASE("a DFlash head that would be computed otherwise is refused by its key") {
+  const ModelHeader target = read_header(source_at(kFolder + "eagle3_target"));
+  const auto refused = [&](const std::string& pointer, const nlohmann::json& value, StatusCode code) {
+    INFO(pointer);
+    const Status status = refused_dflash(target.spec, pointer, value);
+    CHECK(status.code() == code);
+    CHECK(status.place().find(pointer) != std::string::npos);
+  };
+  refused("/vocab_size", 65, StatusCode::kInvalidArgument);
+  refused("/hidden_size", 32, StatusCode::kInvalidArgument);
+  refused("/num_target_layers", 8, StatusCode::kInvalidArgument);
+  refused("/model_type", "llama", StatusCode::kUnsupported);
+  refused("/block_size", 1, StatusCode::kMalformed);
+  refused("/dflash_config/mask_token_id", 64, StatusCode::kMalformed);
+  refused("/dflash_config/target_layer_ids", nlohmann::json::array({1, 7}), StatusCode::kInvalidArgument);
+  refused("/dflash_config/target_layer_ids", nlohmann::json::array({3, 1, 5}), StatusCode::kUnsupported);
+  refused("/dflash_config/target_layer_ids", nlohmann::json::array(), StatusCode::kNotFound);
+  refused("/dflash_config/candidate_selector", true, StatusCode::kUnsupported);
+  // Another shape than the file's, a tensor that is not there and one too many.
+  CHECK(refused_dflash(target.spec, "/dflash_config/target_layer_ids", {1, 3}).place().find("fc.weight") !=
+        std::string::npos);
+  CHECK(DflashHeader::read(kFolder + "eagle", target.spec).status().code() != StatusCode::kOk);
 }
 
 TEST_CASE("a head of another model is refused by name") {

@@ -40,10 +40,20 @@ medusa has the names of FasterDecoding's files (in safetensors, with two blocks)
 has them too, with one output matrix for all heads (original_lm_head), whose row i stands for token token_map[i]; the other tokens' logits are
 minus infinity.
 
+DFlash (z-lab/dflash), here with two layers of the Qwen3 kind and blocks of six tokens. Of the rows before the block
+
+    c = norm_h(fc([hidden states behind layers 1, 3 and 5])), whose projections each layer has as keys and values, q and k normed by head
+
+and of the block, the last token and masks in the model's embedding, each row at its position behind those:
+
+    x = x + attention(norm(x)), which sees all c and all of the block's own norm(x);  x = x + feed_forward(norm(x))
+    guess at the token of the row's own position, but for the first: the model's output matrix (final norm(x))
+
 Each folder has config.json and model.safetensors, and draft.safetensors:
     input_ids [T], features [T - 1, hidden_size] (h, or the projection), logits [T - 1, vocab_size], next [T - 1, hidden_size] (what follows h),
     draft_ids [4] and draft_margin [4]: greedy guesses behind the last row, each from the one before it, and top1 - top2
         of Medusa logits [heads, T - 1, vocab_size], no `next`, and one guess and margin of each head, of the last row
+        of DFlash logits [block - 1, vocab_size], no `next`, and as many guesses and margins, of the block that token T - 1 begins
     noise [1]: the largest difference of these values when all is computed in float64
 """
 import json
@@ -346,6 +356,70 @@ class MedusaHeads:
         return out
 
 
+class DflashHead:
+    """Logits [block - 1, vocab_size] behind a token and context [N, hidden_size]."""
+
+    SIZES = dict(hidden_size=24, intermediate_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=8)
+    AFTER, BLOCK, MASK, LAYERS = [1, 3, 5], 6, 63, 2
+
+    def __init__(self, target):
+        self.target = target
+        self.rotary = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(transformers.LlamaConfig(
+            **self.SIZES, max_position_embeddings=256, rope_theta=10000.0))
+        noise = torch.Generator().manual_seed(SEED + 6)
+
+        def matrix(rows, columns):
+            return torch.randn(rows, columns, generator=noise) * (1.2 / columns**0.5)
+
+        def vector(size):
+            return 1 + 0.2 * torch.randn(size, generator=noise)
+
+        self.w = {"fc.weight": matrix(24, 72), "hidden_norm.weight": vector(24), "norm.weight": vector(24)}
+        for layer in range(self.LAYERS):
+            for name, rows, columns in (("self_attn.q_proj", 16, 24), ("self_attn.k_proj", 8, 24), ("self_attn.v_proj", 8, 24),
+                                        ("self_attn.o_proj", 24, 16), ("mlp.gate_proj", 32, 24), ("mlp.up_proj", 32, 24),
+                                        ("mlp.down_proj", 24, 32)):
+                self.w[f"layers.{layer}.{name}.weight"] = matrix(rows, columns)
+            for name, size in (("self_attn.q_norm", 8), ("self_attn.k_norm", 8), ("input_layernorm", 24),
+                               ("post_attention_layernorm", 24)):
+                self.w[f"layers.{layer}.{name}.weight"] = vector(size)
+
+    def norm(self, x, name):
+        return rms_norm(x, self.w[name + ".weight"], 1e-5)
+
+    def project(self, hidden):
+        return self.norm(torch.cat([hidden[layer + 1] for layer in self.AFTER], -1) @ self.w["fc.weight"].T, "hidden_norm")
+
+    def attention(self, x, context, of):
+        rotate_half = transformers.models.llama.modeling_llama.rotate_half
+        both = torch.cat([context, x])
+        cos, sin = (part[0] for part in self.rotary(both, torch.arange(len(both))[None]))
+        q = (x @ self.w[of + "q_proj.weight"].T).view(len(x), 2, 8).transpose(0, 1)
+        q, k = self.norm(q, of + "q_norm"), self.norm(both @ self.w[of + "k_proj.weight"].T, of + "k_norm")
+        q = q * cos[len(context):] + rotate_half(q) * sin[len(context):]
+        k = k * cos + rotate_half(k) * sin
+        seen = (q @ k.T / 8**0.5).softmax(-1) @ (both @ self.w[of + "v_proj.weight"].T)
+        return seen.transpose(0, 1).reshape(len(x), 16) @ self.w[of + "o_proj.weight"].T
+
+    def logits(self, token, context):
+        x = self.target.model.embed_tokens(torch.tensor([int(token)] + [self.MASK] * (self.BLOCK - 1)))
+        for layer in range(self.LAYERS):
+            of = f"layers.{layer}."
+            x = x + self.attention(self.norm(x, of + "input_layernorm"), context, of + "self_attn.")
+            x = x + gated_feed_forward(self.norm(x, of + "post_attention_layernorm"),
+                                       lambda name, of=of: self.w[of + name + ".weight"])
+        return self.target.lm_head(self.norm(x, "norm"))[1:]
+
+    def settings(self):
+        return {"architectures": ["DFlashDraftModel"], "model_type": "qwen3", **self.SIZES, "attention_bias": False,
+                "auto_map": {"AutoModel": "dflash.DFlashDraftModel"}, "block_size": self.BLOCK,
+                "dflash_config": {"mask_token_id": self.MASK, "target_layer_ids": self.AFTER}, "hidden_act": "silu",
+                "layer_types": ["full_attention"] * self.LAYERS, "max_position_embeddings": 256, "num_hidden_layers": self.LAYERS,
+                "num_target_layers": self.target.config.num_hidden_layers, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+                "sliding_window": None, "tie_word_embeddings": False, "use_sliding_window": False,
+                "vocab_size": self.target.config.vocab_size}
+
+
 def greedy_drafts(head, tokens, features):
     """logits and next of the rows, and guesses behind the last one."""
     logits, following = head.logits_and_next(head.rows(tokens, features))
@@ -402,6 +476,20 @@ def make_medusa(folder, heads, ids, h):
     write_draft(folder, noise, ids, h, logits, None, top.indices[:, 0].tolist(), (top.values[:, 0] - top.values[:, 1]).tolist())
 
 
+def make_dflash(folder, target, ids, hidden_states):
+    head = DflashHead(target)
+    write(folder, head.settings(), head.w)
+    context = head.project(hidden_states())
+    logits = head.logits(ids[-1], context)
+    top = logits.topk(2)
+    head.w = {key: value.double() for key, value in head.w.items()}
+    target.double()
+    exact = head.project(hidden_states())
+    noise = largest_difference([context, logits], [exact, head.logits(ids[-1], exact)])
+    target.float()
+    write_draft(folder, noise, ids, context, logits, None, top.indices[:, 0].tolist(), (top.values[:, 0] - top.values[:, 1]).tolist())
+
+
 def make_eagles(out):
     config = transformers.LlamaConfig(**{**SHAPE, "hidden_size": 24, "intermediate_size": 24}, num_hidden_layers=7,
                                       num_key_value_heads=1, head_dim=8)
@@ -427,6 +515,8 @@ def make_eagles(out):
             noise = largest_difference([features, *results[:2]], [exact, *greedy_drafts(head, ids[1:], exact)[:2]])
             target.float()
             write_draft(folder, noise, ids, features, *results)
+        make_dflash(os.path.join(out, "dflash"), target, ids, lambda: [
+            h[0][:-1] for h in target(ids[None], output_hidden_states=True, use_cache=False).hidden_states])
 
 
 def make_ahead(folder, family, config):

@@ -6,6 +6,7 @@
 #include "model/eagle3_head.h"
 #include "model/fused_head.h"
 #include "model/model_header.h"
+#include "speculation/block_drafter.h"
 #include "speculation/head_drafter.h"
 #include "speculation/medusa_drafter.h"
 #include "speculation/model_drafter.h"
@@ -254,7 +255,7 @@ struct WithHead {
 
   explicit WithHead(const std::string& name, HeadDrafterOptions options = {}) {
     const std::string folder = kData + "draft_heads/";
-    const bool ahead = !name.starts_with("eagle") && !name.starts_with("medusa");
+    const bool ahead = !name.starts_with("eagle") && !name.starts_with("medusa") && name != "dflash";
     ModelHeader header = read_header(source_at(folder + (ahead ? name : "eagle3_target")));
     const Result<FusedHeadHeader> layer =
         ahead ? FusedHeadHeader::read_ahead_layer(header) : Result<FusedHeadHeader>(not_found(name, "no layer ahead"));
@@ -267,6 +268,16 @@ struct WithHead {
       const auto read = MedusaHeader::read(folder + name, model->spec());
       auto heads = std::make_unique<MedusaHeads>(read->spec, packed<MedusaWeights>(read), model, backend);
       drafter = MedusaDrafter::create(name, std::move(heads), backend, made).take();
+      return;
+    }
+    if (name == "dflash") {
+      BlockDrafterOptions made;
+      made.max_rows = options.max_rows;
+      made.least_survival = 0.0f;
+      made.kv_dtype = KvDType::kF32;
+      const auto read = DflashHeader::read(folder + name, model->spec());
+      auto head = std::make_unique<DflashHead>(read->spec, packed<DflashWeights>(read), model, backend);
+      drafter = BlockDrafter::create(name, std::move(head), backend, made).take();
       return;
     }
     std::unique_ptr<DraftHead> head;
@@ -341,8 +352,9 @@ std::vector<int32_t> ids_of(const std::string& name, const char* tensor) {
   return out;
 }
 
-const std::vector<std::string> kHeads = {"deepseek_v3",        "glm4_moe", "qwen3_next",  "eagle",           "eagle3",
-                                         "eagle3_speculators", "medusa",   "medusa_vllm", "medusa_truncated"};
+const std::vector<std::string> kHeads = {
+    "deepseek_v3", "glm4_moe",    "qwen3_next",       "eagle", "eagle3", "eagle3_speculators",
+    "medusa",      "medusa_vllm", "medusa_truncated", "dflash"};
 
 }  // namespace
 
@@ -377,7 +389,7 @@ TEST_CASE("a head drafts what its reference does, in whatever pieces it saw the 
 }
 
 TEST_CASE("a head's branches are what it guesses behind other tokens, and the chain is among them") {
-  for (const char* name : {"eagle", "eagle3", "deepseek_v3", "medusa"}) {
+  for (const char* name : {"eagle", "eagle3", "deepseek_v3", "medusa", "dflash"}) {
     INFO(name);
     WithHead head(name);
     const std::vector<int32_t> tokens = prompt_of(30, 2);
