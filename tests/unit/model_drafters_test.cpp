@@ -429,6 +429,27 @@ TEST_CASE("a head's branches are what it guesses behind other tokens, and the ch
   }
 }
 
+TEST_CASE("blocks of several sequences are guessed in one pass, as each would be alone") {
+  HeadDrafterOptions options;
+  options.max_rows = 13;  // two blocks of six
+  WithHead head("dflash", options), alone("dflash");
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<DraftRequest> requests;
+  for (int32_t i = 0; i < 5; ++i) prompts.push_back(prompt_of(static_cast<size_t>(5 + 7 * i), i));
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    head.observe(i, prompts[i], 0);
+    requests.push_back(request_for(i, prompts[i], prompts[i].size(), static_cast<int32_t>(i + 2)));
+  }
+  const auto trees = draft(*head.drafter, requests);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    INFO(i);
+    alone.observe(i, prompts[i], 0);
+    const auto expected = alone.guesses(i, prompts[i], static_cast<int32_t>(i + 2));
+    CHECK(expected.size() == std::min<size_t>(i + 2, 5));  // a block has five at most
+    CHECK(tokens_of(trees[i]) == expected);
+  }
+}
+
 TEST_CASE("branches that a request may not have take no rows of others") {
   for (const char* name : {"eagle", "eagle3"}) {
     INFO(name);
