@@ -165,9 +165,10 @@ Status BlockDrafter::guess(std::span<Line> lines) {
   for (const Line& line : lines) {
     cache_->rewind(line.sequence.kv, line.sequence.kv.num_tokens());
     GuessChain chain(line.request, line.tree, head_->vocab_size(), options_.least_survival);
+    // The pass was made: what further guesses cost is their rows alone, which is weighed when guesses are chosen.
     for (size_t i = 0; i < static_cast<size_t>(line.depth); ++i) {
-      if (!chain.guess({logits_.data() + (row + i) * vocab_size, vocab_size}, stats_[row + i]) || !chain.goes_on())
-        break;
+      if (!chain.guess({logits_.data() + (row + i) * vocab_size, vocab_size}, stats_[row + i])) break;
+      if (!chain.has_room()) break;
     }
     row += static_cast<size_t>(line.depth);
     if (line.request.max_branches > 1) line.tree = combine_positions(line.tree, line.request.max_nodes);
