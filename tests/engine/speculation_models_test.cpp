@@ -171,6 +171,9 @@ void check_head(const std::string& name, const std::string& drafter) {
   world.options.schedule_mode = ScheduleMode::kThroughput;
   CHECK(world.run(drafter, {}) == expected);
   CHECK(world.preemptions > 0);
+  // Only the guesses that pay.
+  world.options.draft_always = false;
+  CHECK(world.run(drafter, {}) == expected);
 }
 
 // A model of another vocabulary guesses by text, cheap guesses before it or not.
