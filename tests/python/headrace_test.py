@@ -44,6 +44,9 @@ def tolerance(folder):
 class Logits(unittest.TestCase):
     def test_goldens(self):
         for folder in sorted(glob.glob(os.path.join(SHIPPED, "goldens", "*"))):
+            with open(os.path.join(folder, "config.json")) as file:
+                if json.load(file)["model_type"] == "t5":
+                    continue  # a model of prompts is a decoder alone
             golden = read_safetensors(os.path.join(folder, "golden.safetensors"))
             model = headrace.Model.load(folder, exact=True)
             cases = [name.split(".")[0] for name in golden if name.endswith(".input_ids")]
