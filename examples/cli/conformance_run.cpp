@@ -319,17 +319,27 @@ class Run {
 
   // ---- Prompts with an image ---------------------------------------------------------------------------------------
 
+  // Its images lie behind each other: pictures of one size, or patches whose grids say where one ends.
   headrace::Request image_request(const std::string& name, const Tokens& ids, int64_t length) const {
     const Rows pixels = golden_.floats(name + ".pixel_values");
     const std::vector<uint64_t> shape = golden_.shape(name + ".pixel_values");
     const bool in_patches = golden_.has(name + ".image_grid_thw");
-    const Tokens grid = in_patches ? golden_.ids(name + ".image_grid_thw") : Tokens();
-    if (in_patches ? grid.size() != 3 : shape.size() != 4 || shape[0] != 1) {
-      throw headrace::Error(HEADRACE_UNSUPPORTED, "is not of one image", name + ".pixel_values");
+    const Tokens grids = in_patches ? golden_.ids(name + ".image_grid_thw") : Tokens();
+    if (in_patches ? grids.empty() || grids.size() % 3 != 0 || shape.size() != 2 : shape.size() != 4 || shape[0] == 0) {
+      throw headrace::Error(HEADRACE_UNSUPPORTED, "is not of images", name + ".pixel_values");
     }
     headrace::Request out = request(ids, length, false);
-    out.add_image_pixels(pixels.data(), pixels.size(), static_cast<uint32_t>(in_patches ? grid[1] : shape[2]),
-                         static_cast<uint32_t>(in_patches ? grid[2] : shape[3]));
+    const size_t num_images = in_patches ? grids.size() / 3 : shape[0];
+    size_t begin = 0;
+    for (size_t i = 0; i < num_images; ++i) {
+      const uint64_t height = in_patches ? static_cast<uint64_t>(grids[3 * i + 1]) : shape[2];
+      const uint64_t width = in_patches ? static_cast<uint64_t>(grids[3 * i + 2]) : shape[3];
+      const size_t count = height * width * shape[1];  // values of a patch, or channels
+      if (count > pixels.size() - begin)
+        throw headrace::Error(HEADRACE_MALFORMED, "is cut short", name + ".pixel_values");
+      out.add_image_pixels(pixels.data() + begin, count, static_cast<uint32_t>(height), static_cast<uint32_t>(width));
+      begin += count;
+    }
     return out;
   }
 

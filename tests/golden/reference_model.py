@@ -10,7 +10,7 @@ eager attention, no cache):
                         of bfloat16 weights: pN.logits_bf16_compute
                         of an encoder in front of a decoder (encoder_decoder_reference.py): pN.decoder_input_ids, of which
                         the logits are, pN.encoder_hidden, and input_features [1, num_mels, frames] of audio
-                        of an encoder for images (vision_reference.py): prompts pN_img with pN_img.pixel_values
+                        of an encoder for images (vision_reference.py): prompts pN_img and pN_two_img with their pixel_values
     golden.json         seed, noise (largest difference between variants of the reference itself), versions
 """
 import copy

@@ -1,8 +1,8 @@
 """References of classes with an encoder for images. Every prompt pN becomes one with an image, pN_img, whose tokens stand within
-those of pN; the last but one is there as text alone too. An image is random pixels: of the encoder's one size, or for encoders
-that take patches a grid, another for each prompt.
+those of pN; the last but one is there as text alone and with two images, pN_two_img, too. An image is random pixels: of the
+encoder's one size, or for encoders that take patches a grid, another for each prompt.
 
-    golden.safetensors  pN_img.pixel_values as the class takes them, pN_img.image_grid_thw [1, 3] of patches
+    golden.safetensors  pN_img.pixel_values as the class takes them, pN_img.image_grid_thw [images, 3] of patches
 """
 import numpy as np
 import torch
@@ -31,17 +31,27 @@ class VisionReference(Reference):
         rng = np.random.default_rng(300 + self.seed)
         plain = [token for token in range(3, self.config.get_text_config().vocab_size) if token not in self._image_tokens()]
         found = []
-        self.images = {}
+        self.images = {}  # by the number of a prompt's tokens that are images'
         for index, (name, ids) in enumerate(text):
             ids[np.isin(ids, self._image_tokens())] = int(rng.choice(plain))
             count, image = self._image(rng, index)
             self.images[count] = image
-            row = torch.full((1, count), self._image_tokens()[0] if self._takes_patches() else self.config.image_token_id)
             at = 1 + index % 3
-            found.append((f"{name}_img", torch.cat([ids[:, :at], row, ids[:, at:]], 1)))
+            found.append((f"{name}_img", torch.cat([ids[:, :at], self._rows(count), ids[:, at:]], 1)))
             if index == max(len(text) - 2, 0):
                 found.append((name, ids))
+                found.append((f"{name}_two_img", self._with_two(rng, ids)))
         return found
+
+    def _rows(self, count):
+        return torch.full((1, count), self._image_tokens()[0] if self._takes_patches() else self.config.image_token_id)
+
+    def _with_two(self, rng, ids):
+        """A smaller image first, and the other behind text."""
+        (first, one), (second, other) = self._image(rng, len(GRIDS) - 1), self._image(rng, 1)
+        assert first + second not in self.images
+        self.images[first + second] = {key: torch.cat([one[key], other[key]]) for key in one}
+        return torch.cat([ids[:, :2], self._rows(first), ids[:, 2:4], self._rows(second), ids[:, 4:]], 1)
 
     def _image(self, rng, index):
         """Its number of tokens, and what the class takes."""
