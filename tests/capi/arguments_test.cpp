@@ -144,6 +144,11 @@ TEST_CASE("every function refuses NULL handles by name") {
   check_refused("scheduler", [](E e) { return headrace_event_next_of(nullptr, 1, nullptr, e); });
   check_refused("event", [](E e) { return headrace_event_get_top_logprobs(nullptr, 0, nullptr, nullptr, nullptr, e); });
   check_refused("event", [](E e) { return headrace_event_get_usage(nullptr, nullptr, e); });
+  check_refused("model",
+                [](E e) { return headrace_transcription_create(nullptr, nullptr, 0, 0, nullptr, nullptr, e); });
+  check_refused("transcription", [](E e) { return headrace_transcription_next(nullptr, nullptr, e); });
+  check_refused("transcription", [](E e) { return headrace_transcription_take(nullptr, nullptr, e); });
+  check_refused("transcription", [](E e) { return headrace_transcription_get_segment(nullptr, 0, nullptr, e); });
 }
 
 TEST_CASE("good handles with NULL outputs or inputs are refused by the argument's name") {
@@ -312,6 +317,10 @@ TEST_CASE("getters, inits and destroyers take NULL") {
   headrace_tenant_limits_init(nullptr);
   headrace_tenant_metrics_init(nullptr);
   CHECK(std::string(headrace_event_get_reuse_miss(nullptr)).empty());
+  CHECK(std::string(headrace_transcription_get_language(nullptr)).empty());
+  CHECK(headrace_transcription_get_num_segments(nullptr) == 0);
+  headrace_transcription_params_init(nullptr);
+  headrace_speech_segment_init(nullptr);
   headrace_usage_init(nullptr);
   headrace_error_destroy(nullptr);
   headrace_options_destroy(nullptr);
@@ -328,4 +337,5 @@ TEST_CASE("getters, inits and destroyers take NULL") {
   headrace_request_destroy(nullptr);
   headrace_scheduler_destroy(nullptr);
   headrace_event_destroy(nullptr);
+  headrace_transcription_destroy(nullptr);
 }
