@@ -2,8 +2,9 @@
 # Builds and runs every test this machine can run, or the named suites.
 #   bash tests/run.sh [--data DIR] [suite ...]
 # Suites: unit ops emulator golden engine capi abi install python cli server structure fuzz asan. With no name: all of them. By name
-# only: gcc, which compiles the library with g++ and its warnings as errors; aarch64, which cross-compiles and emulates;
-# cuda-static, which compiles the CUDA kernels with nvcc where there is one.
+# only: gcc, which compiles the library with g++ and its warnings as errors; tsan, which runs tests of several threads under
+# ThreadSanitizer; aarch64, which cross-compiles and emulates; cuda-static, which compiles the CUDA kernels with nvcc where
+# there is one.
 # DIR holds the larger test data (goldens/, cases/); ../shared is taken where it is there. Ends with ctest's summary; what
 # was skipped is listed with its reason.
 set -euo pipefail
@@ -17,7 +18,7 @@ if [ "${1:-}" = --data ]; then
   shift 2
 fi
 suites=("$@")
-known=(unit ops emulator golden engine capi abi install python cli server structure fuzz asan gcc aarch64 cuda-static)
+known=(unit ops emulator golden engine capi abi install python cli server structure fuzz asan gcc tsan aarch64 cuda-static)
 for suite in "${suites[@]}"; do
   if [[ " ${known[*]} " != *" $suite "* ]]; then
     echo "tests/run.sh: there is no suite '$suite'; the suites: ${known[*]}" >&2
@@ -85,6 +86,13 @@ if [ ${#suites[@]} -gt 0 ] && wants gcc; then
   cmake -S . -B build/gcc -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++ \
     -DHEADRACE_BUILD_TESTS=OFF -DHEADRACE_BUILD_EXAMPLES=OFF >"$log/gcc-configure.log"
   cmake --build build/gcc --target headrace >"$log/gcc-build.log" 2>&1 || { tail -50 "$log/gcc-build.log"; exit 1; }
+fi
+
+if [ ${#suites[@]} -gt 0 ] && wants tsan; then
+  echo "== tsan: tests of several threads with ThreadSanitizer, a minute of them at random"
+  cmake --preset tsan "${options[@]}" >"$log/tsan-configure.log"
+  cmake --build --preset tsan --target headrace_threaded_tests >"$log/tsan-build.log" 2>&1 || { tail -50 "$log/tsan-build.log"; exit 1; }
+  HEADRACE_STORM_SECONDS=60 ctest --test-dir build/tsan -R "$(cat build/tsan/threaded_tests.txt)" --output-on-failure
 fi
 
 if [ ${#suites[@]} -gt 0 ] && wants cuda-static; then
