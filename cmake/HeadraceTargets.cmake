@@ -46,7 +46,8 @@ endfunction()
 # headrace_test(NAME SUITE suite SOURCES ... LINK headrace_x ... [TIMEOUT s] [OPTIMIZED] [NOT_EMULATED reason]): a Catch2
 # executable registered with ctest under the label SUITE. Its sources are compiled without optimization, in half the time,
 # unless OPTIMIZED says that the test's own loops take long. Sanitizers look at the library that it calls, not at the test's own
-# code, which takes as long to compile again. With NOT_EMULATED it is skipped, for that reason, where tests are run by an emulator.
+# code, which takes as long to compile again and has HEADRACE_SANITIZED defined. With NOT_EMULATED it is skipped, for that
+# reason, where tests are run by an emulator.
 function(headrace_test name)
   cmake_parse_arguments(ARG "OPTIMIZED" "SUITE;TIMEOUT;NOT_EMULATED" "SOURCES;LINK" ${ARGN})
   if(CMAKE_CROSSCOMPILING_EMULATOR AND ARG_NOT_EMULATED)
@@ -65,6 +66,9 @@ function(headrace_test name)
   headrace_target_options(${name})
   if(NOT ARG_OPTIMIZED)
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-O0>)
+  endif()
+  if(HEADRACE_SANITIZE)
+    target_compile_definitions(${name} PRIVATE HEADRACE_SANITIZED)
   endif()
   if(HEADRACE_SANITIZE MATCHES "address")
     target_compile_options(${name} PRIVATE -fno-sanitize=all)
