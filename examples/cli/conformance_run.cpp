@@ -335,8 +335,9 @@ class Run {
       const uint64_t height = in_patches ? static_cast<uint64_t>(grids[3 * i + 1]) : shape[2];
       const uint64_t width = in_patches ? static_cast<uint64_t>(grids[3 * i + 2]) : shape[3];
       const size_t count = height * width * shape[1];  // values of a patch, or channels
-      if (count > pixels.size() - begin)
-        throw headrace::Error(HEADRACE_MALFORMED, "is cut short", name + ".pixel_values");
+      if (count > pixels.size() - begin || (i + 1 == num_images && begin + count != pixels.size())) {
+        throw headrace::Error(HEADRACE_MALFORMED, "is not of its images' sizes", name + ".pixel_values");
+      }
       out.add_image_pixels(pixels.data() + begin, count, static_cast<uint32_t>(height), static_cast<uint32_t>(width));
       begin += count;
     }
