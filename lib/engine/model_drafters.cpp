@@ -137,7 +137,7 @@ Result<DrafterHandle> load_dflash_head(const Asked& asked) {
   HEADRACE_ASSIGN_OR_RETURN(auto weights, load_weights<DflashWeights>(asked, header));
   auto head =
       std::make_unique<DflashHead>(std::move(header.spec), std::move(weights), asked.model.model, asked.model.backend);
-  auto made = options_with_cache<speculation::BlockDrafterOptions>(asked);
+  auto made = options_with_cache<speculation::HeadDrafterOptions>(asked);
   share_model(asked, made);
   HEADRACE_ASSIGN_OR_RETURN(auto out,
                             speculation::BlockDrafter::create(asked.name, std::move(head), asked.model.backend, made));

@@ -21,8 +21,8 @@ namespace headrace::engine {
 //   eagle3:PATH  the folder of an EAGLE-3 head for this model (model/eagle3_head.h)
 //   medusa:PATH  the folder of Medusa heads for this model (model/medusa_heads.h)
 //   dflash:PATH  the folder of a DFlash head for this model (model/dflash_head.h)
-// Errors are those of loading, with the name before their place; kInvalidArgument for vocabularies of two
-// sizes where one of the models has no tokenizer, and for a head of another model.
+// Errors are those of loading, with the name before their place; kInvalidArgument for vocabularies of two sizes where one of
+// the models has no tokenizer, and for a head of another model.
 Result<std::vector<std::shared_ptr<speculation::Drafter>>> load_model_drafters(std::string_view names,
                                                                                const EngineModel& model,
                                                                                const EngineOptions& options);

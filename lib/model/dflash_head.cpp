@@ -9,7 +9,6 @@
 #include "model/config_reader.h"
 #include "model/draft_head.h"
 #include "model/families/family.h"
-#include "model/rope_length.h"
 #include "model/weight_names.h"
 
 namespace headrace {
@@ -98,9 +97,7 @@ Result<DflashSpec> read_spec(const nlohmann::json& json, const TensorFile& file,
 }  // namespace
 
 Result<DflashHeader> DflashHeader::read(const std::string& folder, const ModelSpec& model) {
-  HEADRACE_ASSIGN_OR_RETURN(const ModelFolder files, open_model_folder(folder));
-  if (files.weights == nullptr) return not_found(folder, "holds no safetensors");
-  if (!files.config.is_object()) return not_found(folder, "holds no config.json with an object");
+  HEADRACE_ASSIGN_OR_RETURN(const ModelFolder files, open_head_folder(folder));
   DflashHeader out;
   out.file = files.weights;
   auto spec = read_spec(files.config, *out.file, model);
@@ -128,9 +125,7 @@ DflashHead::DflashHead(DflashSpec spec, DflashWeights weights, std::shared_ptr<c
       backend_(std::move(backend)),
       ends_(model_->spec(), model_->weights(), *backend_) {}
 
-int64_t DflashHead::longest_sequence() const {
-  return std::min(headrace::longest_sequence(spec_.body), longest_of_rope_length(spec_.body, 0));
-}
+int64_t DflashHead::longest_sequence() const { return longest_head_sequence(spec_.body); }
 
 uint64_t DflashHead::held_bytes(int64_t max_rows) const {
   const uint64_t wanted = static_cast<uint64_t>(max_rows * hidden_size()) * sizeof(float);
@@ -143,15 +138,9 @@ std::vector<KvLayout> DflashHead::kv_layouts(KvDType dtype, int32_t block_size) 
 
 Status DflashHead::grow(int64_t num_rows) {
   if (num_rows <= capacity_) return {};
-  const GqaAttention& attention = attention_of(spec_.body.layers[0]);
-  const auto rows = static_cast<size_t>(num_rows), hidden = static_cast<size_t>(hidden_size());
-  const size_t heads = rows * static_cast<size_t>(attention.num_heads * attention.head_dim);
-  const size_t inner = rows * static_cast<size_t>(feed_forward_of(spec_.body.layers[0]).intermediate_size);
   try {
-    for (auto* buffer : {&work_.x, &work_.normed, &work_.branch}) buffer->resize(rows * hidden);
-    for (auto* buffer : {&work_.q, &work_.k, &work_.v, &work_.attention}) buffer->resize(heads);
-    for (auto* buffer : {&work_.gate, &work_.up}) buffer->resize(inner);
-    wanted_.resize(rows * hidden);
+    resize_layer_buffers(work_, spec_.body, num_rows);
+    wanted_.resize(static_cast<size_t>(num_rows * hidden_size()));
   } catch (const std::bad_alloc&) {
     return out_of_memory("workspace", "not enough memory for a step of {} rows", num_rows);
   }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -10,6 +12,8 @@
 
 namespace headrace {
 
+struct ForwardWorkspace;
+struct ModelFolder;
 struct ModelSpec;
 struct NormWeight;
 struct StepContext;
@@ -40,6 +44,20 @@ class DraftHead {
 
 // Takes from a model's spec all that stands around its layers: rows are given to it, and are taken behind the last.
 void keep_layers_only(ModelSpec& spec);
+
+// The files of a head: kNotFound where the folder lacks weights in safetensors, or an object in config.json.
+Result<ModelFolder> open_head_folder(const std::string& folder);
+
+// Positions of a head's layers. Rows are rotated as those of a short sequence are, where the model's rotation follows the length.
+int64_t longest_head_sequence(const ModelSpec& body);
+
+// Buffers for rows through layers of GqaAttention and DenseFeedForward, all of the first one's sizes. Throws std::bad_alloc.
+void resize_layer_buffers(ForwardWorkspace& work, const ModelSpec& body, int64_t num_rows);
+
+// own [num_rows, token_ids.size()] into logits [num_rows, vocab_size] at the tokens that its columns stand for; others are
+// -infinity.
+void spread_logits(std::span<const float> own, std::span<const int32_t> token_ids, int64_t num_rows, int32_t vocab_size,
+                   float* logits);
 
 // norm(x), or x where the norm is empty, of rows [n, hidden_size] into the first (half 0) or the second half of each row of
 // joined [n, 2 hidden_size]. normed [n, hidden_size]: where norm(x) is left.

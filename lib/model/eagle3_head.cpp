@@ -1,7 +1,6 @@
 #include "model/eagle3_head.h"
 
 #include <algorithm>
-#include <limits>
 #include <new>
 #include <utility>
 
@@ -9,7 +8,6 @@
 #include "model/blocks.h"
 #include "model/config_reader.h"
 #include "model/families/family.h"
-#include "model/rope_length.h"
 #include "model/weight_names.h"
 
 namespace headrace {
@@ -201,9 +199,7 @@ std::vector<KvLayout> Eagle3Head::kv_layouts(KvDType dtype, int32_t block_size) 
   return headrace::kv_layouts(spec_.body, dtype, block_size);
 }
 
-int64_t Eagle3Head::longest_sequence() const {
-  return std::min(headrace::longest_sequence(spec_.body), longest_of_rope_length(spec_.body, 0));
-}
+int64_t Eagle3Head::longest_sequence() const { return longest_head_sequence(spec_.body); }
 
 uint64_t Eagle3Head::held_bytes(int64_t max_rows) const {
   const GqaAttention& attention = attention_of(spec_.body);
@@ -215,14 +211,9 @@ uint64_t Eagle3Head::held_bytes(int64_t max_rows) const {
 
 Status Eagle3Head::grow(int64_t num_rows) {
   if (num_rows <= capacity_) return {};
-  const GqaAttention& attention = attention_of(spec_.body);
   const auto rows = static_cast<size_t>(num_rows), hidden = static_cast<size_t>(spec_.body.hidden_size);
-  const size_t heads = rows * static_cast<size_t>(attention.num_heads * attention.head_dim);
-  const size_t inner = rows * static_cast<size_t>(feed_forward_of(spec_.body).intermediate_size);
   try {
-    for (auto* buffer : {&work_.x, &work_.normed, &work_.branch}) buffer->resize(rows * hidden);
-    for (auto* buffer : {&work_.q, &work_.k, &work_.v, &work_.attention}) buffer->resize(heads);
-    for (auto* buffer : {&work_.gate, &work_.up}) buffer->resize(inner);
+    resize_layer_buffers(work_, spec_.body, num_rows);
     joined_.resize(rows * 2 * hidden);
     own_logits_.resize(rows * spec_.token_ids.size());
   } catch (const std::bad_alloc&) {
@@ -287,14 +278,7 @@ Status Eagle3Head::run(Batch& batch, const float* features, KvCache& cache, floa
   apply_norm(step, work_.x.data(), weights_.norm, work_.normed.data());
   const LinearOutput outputs[] = {weights_.head.to(own_logits_.data())};
   linear(step, work_.normed.data(), hidden, outputs);
-  std::fill_n(logits, wanted * vocab_size(), -std::numeric_limits<float>::infinity());
-  const auto own = static_cast<int64_t>(spec_.token_ids.size());
-  for (int64_t row = 0; row < wanted; ++row) {
-    for (int64_t i = 0; i < own; ++i) {
-      logits[row * vocab_size() + spec_.token_ids[static_cast<size_t>(i)]] =
-          own_logits_[static_cast<size_t>(row * own + i)];
-    }
-  }
+  spread_logits(own_logits_, spec_.token_ids, wanted, vocab_size(), logits);
   return {};
 }
 

@@ -10,7 +10,6 @@
 #include "model/config_reader.h"
 #include "model/families/family.h"
 #include "model/model_header.h"
-#include "model/rope_length.h"
 #include "model/weight_names.h"
 
 namespace headrace {
@@ -162,9 +161,7 @@ Result<FusedHeadSpec> read_eagle_spec(const nlohmann::json& all, const TensorFil
 }  // namespace
 
 Result<FusedHeadHeader> FusedHeadHeader::read_eagle(const std::string& folder, const ModelSpec& model) {
-  HEADRACE_ASSIGN_OR_RETURN(const ModelFolder files, open_model_folder(folder));
-  if (files.weights == nullptr) return not_found(folder, "holds no safetensors");
-  if (!files.config.is_object()) return not_found(folder, "holds no config.json with an object");
+  HEADRACE_ASSIGN_OR_RETURN(const ModelFolder files, open_head_folder(folder));
   FusedHeadHeader out;
   out.file = files.weights;
   auto spec = read_eagle_spec(files.config, *out.file, model);
@@ -194,10 +191,7 @@ FusedHead::FusedHead(FusedHeadSpec spec, FusedHeadWeights weights, std::shared_p
       ends_(model_->spec(), model_->weights(), *backend_),
       body_(spec_.body, weights_.body, *backend_) {}
 
-int64_t FusedHead::longest_sequence() const {
-  // Rows are rotated as those of a short sequence are, where the model's rotation follows the length.
-  return std::min(headrace::longest_sequence(spec_.body), longest_of_rope_length(spec_.body, 0));
-}
+int64_t FusedHead::longest_sequence() const { return longest_head_sequence(spec_.body); }
 
 uint64_t FusedHead::held_bytes(int64_t max_rows) const {
   const uint64_t buffers = 6 * static_cast<uint64_t>(max_rows * hidden_size()) * sizeof(float);

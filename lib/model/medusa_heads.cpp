@@ -1,8 +1,6 @@
 #include "model/medusa_heads.h"
 
-#include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <new>
 #include <utility>
 
@@ -11,6 +9,7 @@
 #include "formats/safetensors.h"
 #include "model/blocks.h"
 #include "model/config_reader.h"
+#include "model/draft_head.h"
 #include "model/weight_names.h"
 
 namespace headrace {
@@ -181,11 +180,7 @@ Status MedusaHeads::run(int32_t head, const float* rows, int64_t num_rows, float
   const LinearOutput outputs[] = {output.to(spec_.token_ids.empty() ? logits : own_logits_.data())};
   linear(step, x_.data(), spec_.hidden_size, outputs);
   if (spec_.token_ids.empty()) return {};
-  std::fill_n(logits, num_rows * spec_.vocab_size, -std::numeric_limits<float>::infinity());
-  const float* own = own_logits_.data();
-  for (int64_t row = 0; row < num_rows; ++row) {
-    for (const int32_t id : spec_.token_ids) logits[row * spec_.vocab_size + id] = *own++;
-  }
+  spread_logits(own_logits_, spec_.token_ids, num_rows, spec_.vocab_size, logits);
   return {};
 }
 

@@ -59,7 +59,8 @@ class MedusaHeads {
   const MedusaSpec& spec() const { return spec_; }
   // Of weights, and of the buffers for runs of so many rows.
   uint64_t held_bytes(int64_t max_rows) const;
-  // rows [num_rows, hidden_size] -> logits [num_rows, vocab_size] of the head, minus infinity of tokens that it has no row for: head h guesses token t + 2 + h of row t.
+  // rows [num_rows, hidden_size] -> logits [num_rows, vocab_size] of the head, -infinity of tokens that it has no row for:
+  // head h guesses token t + 2 + h of row t.
   Status run(int32_t head, const float* rows, int64_t num_rows, float* logits);
 
  private:

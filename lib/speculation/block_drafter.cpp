@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "speculation/draft_sequences.h"
 #include "speculation/guess_chain.h"
 #include "speculation/position_tree.h"
 
@@ -17,7 +18,7 @@ struct BlockDrafter::Line {
 };
 
 BlockDrafter::BlockDrafter(std::string name, std::unique_ptr<DflashHead> head, std::shared_ptr<Backend> backend,
-                           const BlockDrafterOptions& options, std::shared_ptr<KvCache> cache, MemoryShare memory)
+                           const HeadDrafterOptions& options, std::shared_ptr<KvCache> cache, MemoryShare memory)
     : name_(std::move(name)),
       head_(std::move(head)),
       backend_(std::move(backend)),
@@ -28,7 +29,7 @@ BlockDrafter::BlockDrafter(std::string name, std::unique_ptr<DflashHead> head, s
 
 Result<std::unique_ptr<BlockDrafter>> BlockDrafter::create(std::string name, std::unique_ptr<DflashHead> head,
                                                            std::shared_ptr<Backend> backend,
-                                                           const BlockDrafterOptions& options) {
+                                                           const HeadDrafterOptions& options) {
   KvCacheConfig config;
   config.layers = head->kv_layouts(options.kv_dtype, options.block_size);
   const int64_t tokens = std::max<int64_t>(options.max_tokens, 0) + head->spec().block_size;
@@ -42,58 +43,24 @@ Result<std::unique_ptr<BlockDrafter>> BlockDrafter::create(std::string name, std
                                                         std::move(cache), std::move(memory)));
 }
 
-// Whether the head can follow a sequence.
 bool BlockDrafter::is_readable(std::span<const int32_t> tokens) const {
-  if (static_cast<int64_t>(tokens.size()) > head_->longest_sequence()) return false;
-  return std::ranges::all_of(tokens, [&](int32_t id) { return id >= 0 && id < head_->vocab_size(); });
+  return speculation::is_readable(tokens, head_->longest_sequence(), head_->vocab_size());
 }
 
 // Makes rows.first the sequence's next row.
 void BlockDrafter::go_to(Sequence& sequence, const ObservedRows& rows) {
   if (!sequence.begun || rows.first > sequence.end() || rows.first < sequence.first) {
     // A new one, or rows between were never seen: the index may have them.
-    std::string salt(rows.context.scope);
+    BegunSequence begun =
+        begin_at(*cache_, rows.context, std::string(rows.context.scope), rows.context.tokens, rows.first);
+    sequence.kv = std::move(begun.kv);
+    sequence.first = begun.begin;
     sequence.begun = true;
-    sequence.first = 0;
-    sequence.kv = cache_->new_sequence(salt, 0, rows.context.secret);
-    if (cache_->match_prefix(sequence.kv, rows.context.tokens, rows.first) < rows.first) {
-      // Values at other positions than their own are no others'.
-      salt += '\0' + std::to_string(rows.context.id.request) + '.' + std::to_string(rows.context.id.sample) + '.' +
-              std::to_string(rows.first);
-      sequence.kv = cache_->new_sequence(salt, 0, rows.context.secret);
-      sequence.first = rows.first;
-    }
   }
   cache_->rewind(sequence.kv, rows.first - sequence.first);
 }
 
-// Room for rows up to `end`, be it that of sequences that take no part in this round.
-bool BlockDrafter::reserve(KvSequence& kv, int64_t end) {
-  for (;;) {
-    const Status status = cache_->reserve(kv, end);
-    if (status.ok()) return true;
-    if (status.code() != StatusCode::kResourceExhausted) return false;
-    auto victim = sequences_.end();
-    for (auto it = sequences_.begin(); it != sequences_.end(); ++it) {
-      if (it->second.round == round_ || it->second.kv.block_ids().empty()) continue;
-      if (victim == sequences_.end() || it->second.round < victim->second.round) victim = it;
-    }
-    if (victim == sequences_.end()) return false;
-    sequences_.erase(victim);
-  }
-}
-
-void BlockDrafter::add_row(const KvSequence& kv, int64_t position, int32_t token) {
-  batch_.token_ids.push_back(token);
-  batch_.positions.push_back(static_cast<int32_t>(position));
-  batch_.slots.push_back(cache_->slot(kv, position));
-}
-
-void BlockDrafter::end_rows(const KvSequence& kv) {
-  if (batch_.query_start.empty()) batch_.query_start.push_back(0);
-  batch_.query_start.push_back(static_cast<int32_t>(batch_.num_tokens()));
-  batch_.block_tables.push_back(kv.block_ids().data());
-}
+bool BlockDrafter::reserve(KvSequence& kv, int64_t end) { return reserve_room(*cache_, sequences_, round_, kv, end); }
 
 // Stores what was observed, behind what stands of the sequence.
 Status BlockDrafter::follow(Sequence& sequence, const ObservedRows& rows) {
@@ -106,10 +73,7 @@ Status BlockDrafter::follow(Sequence& sequence, const ObservedRows& rows) {
     if (!reserve(sequence.kv, begin + count))
       return resource_exhausted("drafter", "no room for {} rows", begin + count);
     batch_.clear();
-    for (int64_t row = begin; row < begin + count; ++row) {
-      add_row(sequence.kv, row, tokens[static_cast<size_t>(row)]);
-    }
-    end_rows(sequence.kv);
+    batch_.add_sequence(*cache_, sequence.kv, tokens, begin + count, begin + count);
     context_.resize(static_cast<size_t>(count * head_->hidden_size()));
     {
       const std::lock_guard lock(turn_);
@@ -142,14 +106,13 @@ Status BlockDrafter::observe(std::span<const ObservedRows> rows) {
 Status BlockDrafter::guess(std::span<Line> lines) {
   const DflashSpec& spec = head_->spec();
   batch_.clear();
+  const std::vector<int32_t> masks(static_cast<size_t>(spec.block_size) - 1, spec.mask_token_id);
   for (const Line& line : lines) {
+    // The block is whole, whatever is wanted of it: that is what the head was trained with.
+    const auto tokens = line.request.context.tokens.subspan(static_cast<size_t>(line.sequence.first));
     const int64_t begin = line.sequence.kv.num_tokens();
-    for (int32_t i = 0; i < spec.block_size; ++i) {
-      // The block is whole, whatever is wanted of it: that is what the head was trained with.
-      if (i > 0 && i <= line.depth) batch_.logits_rows.push_back(static_cast<int32_t>(batch_.num_tokens()));
-      add_row(line.sequence.kv, begin + i, i == 0 ? line.request.context.tokens.back() : spec.mask_token_id);
-    }
-    end_rows(line.sequence.kv);
+    batch_.add_sequence(*cache_, line.sequence.kv, tokens, begin + spec.block_size, begin + 1, nullptr, masks);
+    batch_.logits_rows.resize(batch_.logits_rows.size() - (masks.size() - static_cast<size_t>(line.depth)));
   }
   const size_t count = batch_.logits_rows.size();
   const auto vocab_size = static_cast<size_t>(head_->vocab_size());

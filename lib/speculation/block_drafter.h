@@ -6,28 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "base/memory_budget.h"
 #include "base/status.h"
-#include "base/turn_queue.h"
 #include "kv/kv_cache.h"
 #include "model/dflash_head.h"
 #include "ops/backend.h"
 #include "speculation/drafter.h"
+#include "speculation/head_drafter_options.h"
 
 namespace headrace::speculation {
-
-struct BlockDrafterOptions {
-  int64_t max_tokens = 4096;  // that the drafter's own cache holds over all sequences
-  int64_t max_rows = 512;     // of one pass; a pass has one block at least
-  KvDType kv_dtype = KvDType::kF16;
-  int32_t block_size = 16;      // of the cache
-  float least_survival = 0.1f;  // as GuessChain
-  // Whose turns the model's backend is shared by; null: the drafter has it alone.
-  std::shared_ptr<TurnQueue> turns = nullptr;
-  int32_t priority = 0;
-  // Of the head's weights, the cache and the workspace; null: none.
-  std::shared_ptr<MemoryBudget> memory = nullptr;
-};
 
 // Rows of a prefix that the model found in its cache have no hidden states: where the drafter's own index does not have them
 // either, it begins behind them, and guesses with what it sees.
@@ -36,7 +22,7 @@ class BlockDrafter : public Drafter {
   // backend: the model's, on which the head is. kResourceExhausted where options.memory has too little left.
   static Result<std::unique_ptr<BlockDrafter>> create(std::string name, std::unique_ptr<DflashHead> head,
                                                       std::shared_ptr<Backend> backend,
-                                                      const BlockDrafterOptions& options);
+                                                      const HeadDrafterOptions& options);
 
   std::string_view name() const override { return name_; }
   std::span<const int32_t> hidden_layers() const override { return head_->spec().feature_layers; }
@@ -56,19 +42,17 @@ class BlockDrafter : public Drafter {
   struct Line;
 
   BlockDrafter(std::string name, std::unique_ptr<DflashHead> head, std::shared_ptr<Backend> backend,
-               const BlockDrafterOptions& options, std::shared_ptr<KvCache> cache, MemoryShare memory);
+               const HeadDrafterOptions& options, std::shared_ptr<KvCache> cache, MemoryShare memory);
   bool is_readable(std::span<const int32_t> tokens) const;
   void go_to(Sequence& sequence, const ObservedRows& rows);
   Status follow(Sequence& sequence, const ObservedRows& rows);
-  void add_row(const KvSequence& kv, int64_t position, int32_t token);
-  void end_rows(const KvSequence& kv);
   bool reserve(KvSequence& kv, int64_t end);
   Status guess(std::span<Line> lines);
 
   const std::string name_;
   const std::unique_ptr<DflashHead> head_;
   const std::shared_ptr<Backend> backend_;
-  const BlockDrafterOptions options_;
+  const HeadDrafterOptions options_;
   const MemoryShare memory_;
   Turn turn_;
   const std::shared_ptr<KvCache> cache_;

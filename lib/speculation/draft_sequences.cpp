@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace headrace::speculation {
 
@@ -24,19 +25,22 @@ DraftSequence& DraftSequences::follow(const DraftContext& context) {
 }
 
 bool DraftSequences::reserve(DraftSequence& sequence, int64_t end) {
-  for (;;) {
-    const Status status = cache_->reserve(sequence.kv, end);
-    if (status.ok()) return true;
-    if (status.code() != StatusCode::kResourceExhausted) return false;
-    // The one that was followed the longest ago starts over when it is followed again.
-    DraftSequence* victim = nullptr;
-    for (auto& [id, other] : sequences_) {
-      if (other.round == round_ || other.kv.block_ids().empty()) continue;
-      if (victim == nullptr || other.round < victim->round) victim = &other;
-    }
-    if (victim == nullptr) return false;
-    cache_->release(victim->kv);
-  }
+  return reserve_room(*cache_, sequences_, round_, sequence.kv, end);
+}
+
+BegunSequence begin_at(KvCache& cache, const DraftContext& context, std::string salt, std::span<const int32_t> tokens,
+                       int64_t first) {
+  BegunSequence out{cache.new_sequence(salt, 0, context.secret)};
+  if (cache.match_prefix(out.kv, tokens, first) == first) return out;
+  // Values of rows that see nothing of the front are no others'.
+  salt +=
+      '\0' + std::to_string(context.id.request) + '.' + std::to_string(context.id.sample) + '.' + std::to_string(first);
+  return {cache.new_sequence(std::move(salt), 0, context.secret), first};
+}
+
+bool is_readable(std::span<const int32_t> tokens, int64_t longest, int32_t vocab_size) {
+  return static_cast<int64_t>(tokens.size()) <= longest &&
+         std::ranges::all_of(tokens, [&](int32_t id) { return id >= 0 && id < vocab_size; });
 }
 
 }  // namespace headrace::speculation

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "kv/kv_cache.h"
@@ -19,6 +21,38 @@ struct DraftSequence {
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   int64_t num_pending() const { return size() - kv.num_tokens(); }
 };
+
+// Room for a sequence's rows up to `end`, be it that of others, whose `round` is before this one: the one that was followed the
+// longest ago is forgotten first. False where there is none.
+template <class Sequence>
+bool reserve_room(KvCache& cache, std::map<SequenceId, Sequence>& sequences, uint64_t round, KvSequence& kv,
+                  int64_t end) {
+  for (;;) {
+    const Status status = cache.reserve(kv, end);
+    if (status.ok()) return true;
+    if (status.code() != StatusCode::kResourceExhausted) return false;
+    auto victim = sequences.end();
+    for (auto it = sequences.begin(); it != sequences.end(); ++it) {
+      if (it->second.round == round || it->second.kv.block_ids().empty()) continue;
+      if (victim == sequences.end() || it->second.round < victim->second.round) victim = it;
+    }
+    if (victim == sequences.end()) return false;
+    sequences.erase(victim);
+  }
+}
+
+// A sequence whose next row is row `first` of `tokens`. The rows before it are the index's; where it lacks some of them there are
+// none, and the sequence's own row 0 is row `begin`.
+struct BegunSequence {
+  KvSequence kv;
+  int64_t begin = 0;
+};
+// salt: that rows with all before them are found by.
+BegunSequence begin_at(KvCache& cache, const DraftContext& context, std::string salt, std::span<const int32_t> tokens,
+                       int64_t first);
+
+// Whether a head with so many positions and tokens can follow a sequence.
+bool is_readable(std::span<const int32_t> tokens, int64_t longest, int32_t vocab_size);
 
 class DraftSequences {
  public:

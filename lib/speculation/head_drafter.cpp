@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "speculation/draft_sequences.h"
 #include "speculation/head_drafter_line.h"
 
 namespace headrace::speculation {
@@ -33,10 +34,8 @@ Result<std::unique_ptr<HeadDrafter>> HeadDrafter::create(std::string name, std::
                                                       std::move(cache), std::move(memory)));
 }
 
-// Whether the head can follow a sequence.
 bool HeadDrafter::is_readable(std::span<const int32_t> tokens) const {
-  if (static_cast<int64_t>(tokens.size()) > head_->longest_sequence()) return false;
-  return std::ranges::all_of(tokens, [&](int32_t id) { return id >= 0 && id < head_->vocab_size(); });
+  return speculation::is_readable(tokens, head_->longest_sequence(), head_->vocab_size());
 }
 
 // Appends what was observed, behind what stands of the sequence.
@@ -46,17 +45,12 @@ Status HeadDrafter::follow(Sequence& sequence, const ObservedRows& rows) {
   const int64_t known = sequence.first + sequence.num_rows(width);
   if (sequence.tokens.empty() || rows.first > known || rows.first < sequence.first) {
     // A new one, or rows between were never seen: the index may have them.
-    std::string salt = std::string(rows.context.scope) + '\0' + std::to_string(tokens[0]);
-    sequence.first = 0;
+    BegunSequence begun =
+        begin_at(*cache_, rows.context, std::string(rows.context.scope) + '\0' + std::to_string(tokens[0]),
+                 tokens.subspan(1), rows.first);
+    sequence.kv = std::move(begun.kv);
+    sequence.first = begun.begin;
     sequence.pending.clear();
-    sequence.kv = cache_->new_sequence(salt, 0, rows.context.secret);
-    if (cache_->match_prefix(sequence.kv, tokens.subspan(1), rows.first) < rows.first && rows.first > 0) {
-      // Values of rows that see nothing of the front are no others'.
-      salt += '\0' + std::to_string(rows.context.id.request) + '.' + std::to_string(rows.context.id.sample) + '.' +
-              std::to_string(rows.first);
-      sequence.kv = cache_->new_sequence(salt, 0, rows.context.secret);
-      sequence.first = rows.first;
-    }
   }
   // Rows from rows.first on are replaced.
   const int64_t kept = rows.first - sequence.first, stored = sequence.kv.num_tokens();
@@ -75,21 +69,7 @@ Status HeadDrafter::follow(Sequence& sequence, const ObservedRows& rows) {
   return head_->project(rows.hidden, rows.count, sequence.pending.data() + at);
 }
 
-// Room for rows up to `end`, be it that of sequences that take no part in this round.
-bool HeadDrafter::reserve(KvSequence& kv, int64_t end) {
-  for (;;) {
-    const Status status = cache_->reserve(kv, end);
-    if (status.ok()) return true;
-    if (status.code() != StatusCode::kResourceExhausted) return false;
-    auto victim = sequences_.end();
-    for (auto it = sequences_.begin(); it != sequences_.end(); ++it) {
-      if (it->second.round == round_ || it->second.kv.block_ids().empty()) continue;
-      if (victim == sequences_.end() || it->second.round < victim->second.round) victim = it;
-    }
-    if (victim == sequences_.end()) return false;
-    sequences_.erase(victim);
-  }
-}
+bool HeadDrafter::reserve(KvSequence& kv, int64_t end) { return reserve_room(*cache_, sequences_, round_, kv, end); }
 
 // Rows from `begin` on, of a sequence with room for them; the last one's logits.
 void HeadDrafter::add_rows(const KvSequence& kv, int64_t begin, std::span<const int32_t> tokens, bool logits) {

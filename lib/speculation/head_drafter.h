@@ -6,29 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "base/memory_budget.h"
 #include "base/status.h"
-#include "base/turn_queue.h"
 #include "kv/kv_cache.h"
 #include "model/draft_head.h"
 #include "ops/backend.h"
 #include "speculation/drafter.h"
 #include "speculation/guess_chain.h"
+#include "speculation/head_drafter_options.h"
 
 namespace headrace::speculation {
-
-struct HeadDrafterOptions {
-  int64_t max_tokens = 4096;  // that the drafter's own cache holds over all sequences
-  int64_t max_rows = 512;     // of one pass
-  KvDType kv_dtype = KvDType::kF16;
-  int32_t block_size = 16;
-  float least_survival = 0.1f;  // as GuessChain
-  // Whose turns the model's backend is shared by; null: the drafter has it alone.
-  std::shared_ptr<TurnQueue> turns = nullptr;
-  int32_t priority = 0;
-  // Of the head's weights, the cache and the workspace; null: none.
-  std::shared_ptr<MemoryBudget> memory = nullptr;
-};
 
 // Rows of a prefix that the model found in its cache have no hidden states: where the drafter's own index does not have them
 // either, it begins behind them, and guesses with what it sees.

@@ -57,35 +57,6 @@ Result<SplitBehavior> read_behavior(const JsonNode& node) {
   return unsupported(node.pointer(), "the behavior {} is not known", name);
 }
 
-Result<std::string> decode_base64(std::string_view text, const std::string& place) {
-  std::string out;
-  out.reserve(text.size() / 4 * 3);
-  while (text.ends_with('=')) text.remove_suffix(1);
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    uint32_t value = 0;
-    if (c >= 'A' && c <= 'Z') {
-      value = static_cast<uint32_t>(c - 'A');
-    } else if (c >= 'a' && c <= 'z') {
-      value = static_cast<uint32_t>(c - 'a' + 26);
-    } else if (c >= '0' && c <= '9') {
-      value = static_cast<uint32_t>(c - '0' + 52);
-    } else if (c == '+' || c == '/') {
-      value = c == '+' ? 62 : 63;
-    } else {
-      return malformed(place, "not base64");
-    }
-    bits = (bits << 6 | value) & 0xFFFFFF;
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      out.push_back(static_cast<char>(bits >> count & 0xFF));
-    }
-  }
-  return out;
-}
-
 struct MetaspaceFields {
   std::string replacement;
   PrependScheme scheme = PrependScheme::kAlways;
@@ -124,6 +95,35 @@ Result<NormalizerPtr> read_replace(const JsonNode& node) {
 }
 
 }  // namespace
+
+Result<std::string> decode_base64(std::string_view text, const std::string& place) {
+  std::string out;
+  out.reserve(text.size() / 4 * 3);
+  while (text.ends_with('=')) text.remove_suffix(1);
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char c : text) {
+    uint32_t value = 0;
+    if (c >= 'A' && c <= 'Z') {
+      value = static_cast<uint32_t>(c - 'A');
+    } else if (c >= 'a' && c <= 'z') {
+      value = static_cast<uint32_t>(c - 'a' + 26);
+    } else if (c >= '0' && c <= '9') {
+      value = static_cast<uint32_t>(c - '0' + 52);
+    } else if (c == '+' || c == '/') {
+      value = c == '+' ? 62 : 63;
+    } else {
+      return malformed(place, "not base64");
+    }
+    bits = (bits << 6 | value) & 0xFFFFFF;
+    count += 6;
+    if (count >= 8) {
+      count -= 8;
+      out.push_back(static_cast<char>(bits >> count & 0xFF));
+    }
+  }
+  return out;
+}
 
 Result<NormalizerPtr> read_normalizer(const JsonNode& node, int depth) {
   if (depth > kMaxDepth) return too_deep(node);

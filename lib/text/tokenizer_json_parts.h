@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -19,5 +21,7 @@ Result<PreTokenizerPtr> read_pre_tokenizer(const JsonNode& node, int depth = 0);
 Status read_post_processor(const JsonNode& node, std::vector<int32_t>& prefix, std::vector<int32_t>& suffix,
                            int depth = 0);
 Result<Decoder> read_decoder(const JsonNode& node);
+// Bytes that a file has in base64; `place`: of the text, for errors.
+Result<std::string> decode_base64(std::string_view text, const std::string& place);
 
 }  // namespace headrace::text

@@ -1,25 +1,8 @@
 // Every function of headrace.h with every pointer NULL at once, and with each handle NULL beside arguments that are good.
+#include "capi/refused_argument.h"
 #include "capi/tiny_model.h"
 
-namespace {
-
 using namespace capi_test;
-
-// The code and the place of a call that must fail for an argument: NULL in most of them.
-template <class Call>
-void check_refused(const char* name, const Call& call) {
-  INFO(name);
-  headrace_error* error = nullptr;
-  CHECK(call(&error) == HEADRACE_INVALID_ARGUMENT);
-  REQUIRE(error != nullptr);
-  CHECK(headrace_error_get_code(error) == HEADRACE_INVALID_ARGUMENT);
-  CHECK(std::string(headrace_error_get_place(error)) == name);
-  CHECK(std::string(headrace_error_get_message(error)).size() > 0);
-  headrace_error_destroy(error);
-  CHECK(call(nullptr) == HEADRACE_INVALID_ARGUMENT);
-}
-
-}  // namespace
 
 TEST_CASE("every function refuses NULL handles by name") {
   using E = headrace_error**;

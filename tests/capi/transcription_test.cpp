@@ -8,10 +8,12 @@
 
 #include <headrace/headrace.hpp>
 
+#include "capi/refused_argument.h"
 #include "formats/safetensors.h"
 
 namespace {
 
+using capi_test::check_refused;
 using headrace::Event;
 using headrace::Model;
 using headrace::Request;
@@ -274,31 +276,24 @@ TEST_CASE("what a transcription cannot be made of is refused by name") {
 TEST_CASE("outputs, samples and events that are NULL are refused by name") {
   const Model model = load();
   const std::vector<float> samples = waveform(kRate);
-  const auto place_of = [](const auto& call) {
-    headrace_error* error = nullptr;
-    CHECK(call(&error) == HEADRACE_INVALID_ARGUMENT);
-    const std::string place = headrace_error_get_place(error);
-    headrace_error_destroy(error);
-    return place;
-  };
   using E = headrace_error**;
   const auto create = [&](const float* from, headrace_transcription_params* params, headrace_transcription** out, E e) {
     return headrace_transcription_create(model.get(), from, samples.size(), kRate, params, out, e);
   };
   headrace_transcription* made = nullptr;
-  CHECK(place_of([&](E e) { return create(nullptr, nullptr, &made, e); }) == "samples");
-  CHECK(place_of([&](E e) { return create(samples.data(), nullptr, nullptr, e); }) == "transcription");
+  check_refused("samples", [&](E e) { return create(nullptr, nullptr, &made, e); });
+  check_refused("transcription", [&](E e) { return create(samples.data(), nullptr, nullptr, e); });
   headrace_transcription_params params;
   headrace_transcription_params_init(&params);
   params.num_prompt_tokens = 2;
-  CHECK(place_of([&](E e) { return create(samples.data(), &params, &made, e); }) == "params.prompt");
+  check_refused("params.prompt", [&](E e) { return create(samples.data(), &params, &made, e); });
   params.num_prompt_tokens = 0;
   params.language_size = 2;
-  CHECK(place_of([&](E e) { return create(samples.data(), &params, &made, e); }) == "params.language");
+  check_refused("params.language", [&](E e) { return create(samples.data(), &params, &made, e); });
   CHECK(made == nullptr);
   REQUIRE(create(samples.data(), nullptr, &made, nullptr) == HEADRACE_OK);
-  CHECK(place_of([&](E e) { return headrace_transcription_next(made, nullptr, e); }) == "request");
-  CHECK(place_of([&](E e) { return headrace_transcription_take(made, nullptr, e); }) == "event");
+  check_refused("request", [&](E e) { return headrace_transcription_next(made, nullptr, e); });
+  check_refused("event", [&](E e) { return headrace_transcription_take(made, nullptr, e); });
   headrace_speech_segment segment;
   headrace_speech_segment_init(&segment);
   headrace_error* error = nullptr;

@@ -271,7 +271,7 @@ struct WithHead {
       return;
     }
     if (name == "dflash") {
-      BlockDrafterOptions made;
+      HeadDrafterOptions made;
       made.max_rows = options.max_rows;
       made.least_survival = 0.0f;
       made.kv_dtype = KvDType::kF32;

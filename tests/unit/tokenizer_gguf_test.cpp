@@ -12,6 +12,7 @@
 #include "formats/gguf.h"
 #include "model/tokenizer_loader.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_json_parts.h"
 
 namespace {
 
@@ -20,22 +21,6 @@ namespace fs = std::filesystem;
 std::string read_file(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
-}
-
-std::string base64_bytes(const std::string& text) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    if (c == '=') break;
-    bits = bits << 6 | static_cast<uint32_t>(kDigits.find(c));
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    out += static_cast<char>(bits >> count & 0xFF);
-  }
-  return out;
 }
 
 }  // namespace
@@ -107,7 +92,8 @@ TEST_CASE("a unigram tokenizer of GGUF is SentencePiece's") {
   }
   spec.token_types[0] = static_cast<int32_t>(text::GgufTokenType::kUnknown);
   spec.token_types[1] = spec.token_types[2] = static_cast<int32_t>(text::GgufTokenType::kControl);
-  spec.precompiled_charsmap = base64_bytes(json["normalizer"]["normalizers"][0]["precompiled_charsmap"]);
+  spec.precompiled_charsmap =
+      text::decode_base64(json["normalizer"]["normalizers"][0]["precompiled_charsmap"].get<std::string>(), "").take();
   const auto tokenizer = text::Tokenizer::from_gguf(std::move(spec));
   INFO(tokenizer.status().to_string());
   REQUIRE(tokenizer.ok());
