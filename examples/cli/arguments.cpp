@@ -45,6 +45,7 @@ void SettingArguments::add_to(CLI::App& command) {
   command.add_option("--isa", isa, "instruction set: auto, baseline, avx2, avx_vnni, avx512_vnni, neon, neon_dotprod");
   command.add_option("--device", device, "where to compute: cpu, cuda, cuda:N, emulated-cuda (test builds)");
   command.add_option("--kv-dtype", kv_dtype, "type of cached keys and values: f32, f16, bf16, q8");
+  command.add_option("--kv-host-bytes", kv_host_bytes, "memory for cached blocks that the pool has no room for");
   command.add_option("--kv-disk-path", kv_disk_path, "folder for cached blocks that memory has no room for");
   command.add_option("--kv-disk-bytes", kv_disk_bytes, "bytes of the files there (default: 4 GiB)");
   command.add_option("--kv-disk-codec", kv_disk_codec, "how they are compressed: none, zstd");
@@ -66,6 +67,7 @@ headrace::Options SettingArguments::options(std::initializer_list<std::string_vi
   if (!device.empty()) options.set("model.device", device);
   if (!kv_dtype.empty()) options.set("kv.dtype", kv_dtype);
   if (!drafter.empty()) options.set("scheduler.drafter", drafter);
+  if (!kv_host_bytes.empty()) options.set("kv.host_bytes", kv_host_bytes);
   if (!kv_disk_path.empty()) options.set("kv.disk_path", kv_disk_path);
   if (!kv_disk_bytes.empty()) options.set("kv.disk_bytes", kv_disk_bytes);
   if (!kv_disk_codec.empty()) options.set("kv.disk_codec", kv_disk_codec);

@@ -15,7 +15,7 @@ namespace cli {
 // The settings that models are loaded with.
 struct SettingArguments {
   int threads = 0;
-  std::string isa, device, kv_dtype, kv_disk_path, kv_disk_bytes, kv_disk_codec, drafter;
+  std::string isa, device, kv_dtype, kv_host_bytes, kv_disk_path, kv_disk_bytes, kv_disk_codec, drafter;
   std::vector<std::string> settings;  // "key=value"
 
   void add_to(CLI::App& command);

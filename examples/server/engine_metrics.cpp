@@ -46,8 +46,8 @@ void add_reasons(MetricsText& text, const std::vector<Reading>& readings, const 
 
 using Reasons = std::vector<std::pair<const char*, uint64_t>>;
 
-// Of the tier of the cache that lies on disk.
-void add_disk(MetricsText& text, const std::vector<Reading>& readings) {
+// Of the cache's tiers beyond its pool: in memory, and on disk.
+void add_tiers(MetricsText& text, const std::vector<Reading>& readings) {
   using R = const Reading&;
   const auto counter = [&](const std::string& name, const char* help, auto value) {
     add_family(text, readings, name + "_total", "counter", help, value);
@@ -55,9 +55,19 @@ void add_disk(MetricsText& text, const std::vector<Reading>& readings) {
   const auto gauge = [&](const std::string& name, const char* help, auto value) {
     add_family(text, readings, name, "gauge", help, value);
   };
-  counter("disk_tokens", "Tokens read from disk in place of being computed.", [](R r) { return r.now.disk_tokens; });
-  gauge("sequences_loading", "Sequences whose values are on their way from disk.",
+  counter("disk_tokens", "Tokens read from memory beyond the pool or from disk in place of being computed.",
+          [](R r) { return r.now.disk_tokens; });
+  gauge("sequences_loading", "Sequences whose values are on their way from there.",
         [](R r) { return r.now.num_loading; });
+  counter("forgone_loads", "Times that computing was predicted to be sooner than reading.",
+          [](R r) { return r.now.forgone_loads; });
+  gauge("kv_host_bytes", "Bytes of copies of blocks that left the pool.", [](R r) { return r.now.host_bytes; });
+  gauge("kv_host_max_bytes", "Bytes that they may have.", [](R r) { return r.now.host_max_bytes; });
+  gauge("kv_host_copies", "Copies there.", [](R r) { return r.now.host_copies; });
+  counter("kv_host_kept_copies", "Copies made.", [](R r) { return r.now.host_kept_copies; });
+  counter("kv_host_read_copies", "Copies read back.", [](R r) { return r.now.host_read_copies; });
+  counter("kv_host_read_bytes", "Bytes read back of them.", [](R r) { return r.now.host_read_bytes; });
+  counter("kv_host_evicted_copies", "Copies that gave way to others.", [](R r) { return r.now.host_evicted_copies; });
   gauge("kv_disk_bytes", "Bytes of the files in the folder of kv.disk_path.", [](R r) { return r.now.disk_bytes; });
   gauge("kv_disk_max_bytes", "Bytes that they may have.", [](R r) { return r.now.disk_max_bytes; });
   gauge("kv_disk_files", "Files there.", [](R r) { return r.now.disk_files; });
@@ -166,7 +176,7 @@ void add_schedulers(MetricsText& text, const std::vector<Reading>& readings) {
   gauge("kv_blocks", "Blocks of the KV cache.", [](R r) { return r.kv.num_blocks; });
   gauge("kv_free_blocks", "Blocks held by no session or request.", [](R r) { return r.kv.free_blocks; });
   gauge("kv_cached_blocks", "Blocks found by their prefix.", [](R r) { return r.kv.cached_blocks; });
-  add_disk(text, readings);
+  add_tiers(text, readings);
   const auto latency = [&](const char* name, const char* help, int32_t kind) {
     text.family(name, "histogram", help);
     for (R r : readings) text.latency(r.scheduler->latency(kind), r.labels);

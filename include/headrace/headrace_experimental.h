@@ -232,9 +232,9 @@ typedef struct headrace_scheduler_metrics {
   uint64_t preemptions;
   uint64_t evictions;    /* cached blocks whose contents gave way, of the cache */
   uint64_t prefix_waits; /* requests that waited for a prefix which another one of the tenant was computing */
-  /* the disk tier ("kv.disk_path"), of the cache; all 0 without */
-  int64_t num_loading;     /* now; sequences whose values are on their way from disk */
-  uint64_t disk_tokens;    /* of this scheduler's sequences, read from disk in place of being computed */
+  /* values beyond the pool ("kv.host_bytes", "kv.disk_path"), of the cache; all 0 without */
+  int64_t num_loading;     /* now; sequences whose values are on their way from there */
+  uint64_t disk_tokens;    /* of this scheduler's sequences, read from there in place of being computed */
   uint64_t disk_max_bytes; /* "kv.disk_bytes" */
   uint64_t disk_bytes;     /* now, of the folder */
   int64_t disk_files;      /* now */
@@ -251,6 +251,15 @@ typedef struct headrace_scheduler_metrics {
   uint64_t disk_truncated_files;
   uint64_t disk_damaged_files;
   uint64_t disk_foreign_files; /* of another model, layout, version or other tokens */
+  uint64_t forgone_loads;      /* times that computing was predicted to be sooner than reading ("kv.load") */
+  /* copies of blocks in memory */
+  uint64_t host_max_bytes;   /* "kv.host_bytes" */
+  uint64_t host_bytes;       /* now */
+  int64_t host_copies;       /* now */
+  uint64_t host_kept_copies; /* made so far */
+  uint64_t host_read_copies; /* those that waited to be written to disk among them */
+  uint64_t host_read_bytes;
+  uint64_t host_evicted_copies; /* that gave way to others */
 } headrace_scheduler_metrics;
 
 HEADRACE_API void headrace_scheduler_metrics_init(headrace_scheduler_metrics* metrics);

@@ -177,7 +177,15 @@ HEADRACE_FIELD(headrace_scheduler_metrics, disk_unreadable_files, 336);
 HEADRACE_FIELD(headrace_scheduler_metrics, disk_truncated_files, 344);
 HEADRACE_FIELD(headrace_scheduler_metrics, disk_damaged_files, 352);
 HEADRACE_FIELD(headrace_scheduler_metrics, disk_foreign_files, 360);
-static_assert(sizeof(headrace_scheduler_metrics) == 368);
+HEADRACE_FIELD(headrace_scheduler_metrics, forgone_loads, 368);
+HEADRACE_FIELD(headrace_scheduler_metrics, host_max_bytes, 376);
+HEADRACE_FIELD(headrace_scheduler_metrics, host_bytes, 384);
+HEADRACE_FIELD(headrace_scheduler_metrics, host_copies, 392);
+HEADRACE_FIELD(headrace_scheduler_metrics, host_kept_copies, 400);
+HEADRACE_FIELD(headrace_scheduler_metrics, host_read_copies, 408);
+HEADRACE_FIELD(headrace_scheduler_metrics, host_read_bytes, 416);
+HEADRACE_FIELD(headrace_scheduler_metrics, host_evicted_copies, 424);
+static_assert(sizeof(headrace_scheduler_metrics) == 432);
 
 HEADRACE_FIELD(headrace_latency, struct_size, 0);
 HEADRACE_FIELD(headrace_latency, reserved, 4);

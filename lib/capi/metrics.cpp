@@ -114,6 +114,15 @@ headrace_status headrace_scheduler_get_metrics(const headrace_scheduler* schedul
     values.disk_truncated_files = disk.truncated_files;
     values.disk_damaged_files = disk.damaged_files;
     values.disk_foreign_files = disk.foreign_files;
+    values.forgone_loads = now.forgone_loads;
+    const KvHostStats& host = report.kv.host;
+    values.host_max_bytes = host.max_bytes;
+    values.host_bytes = host.bytes;
+    values.host_copies = host.copies;
+    values.host_kept_copies = host.kept_copies;
+    values.host_read_copies = host.read_copies;
+    values.host_read_bytes = host.read_bytes;
+    values.host_evicted_copies = host.evicted_copies;
     return write_struct("metrics", values, metrics, kMetricsSize1);
   });
 }

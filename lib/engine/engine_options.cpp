@@ -138,6 +138,19 @@ Status set_disk_codec(EngineOptions& options, const OptionInfo& info, std::strin
   return refuse(info, value);
 }
 
+Status set_load(EngineOptions& options, const OptionInfo& info, std::string_view value) {
+  if (value == "auto") {
+    options.kv_load = schedule::LoadChoice::kAuto;
+  } else if (value == "always") {
+    options.kv_load = schedule::LoadChoice::kAlways;
+  } else if (value == "never") {
+    options.kv_load = schedule::LoadChoice::kNever;
+  } else {
+    return refuse(info, value);
+  }
+  return Status();
+}
+
 Status set_block_size(EngineOptions& options, const OptionInfo& info, std::string_view value) {
   const auto number = read_integer<int32_t>(value);
   if (!number || *number < kKvTile || *number > 1024 || *number % kKvTile != 0) return refuse(info, value);
@@ -259,6 +272,11 @@ constexpr Option kOptions[] = {
       "Models with recurrent layers: tokens between snapshots of a sequence's state, rounded up to blocks; what "
       "follows the last snapshot is computed again. 0 makes none."},
      set_integer<&EngineOptions::kv_snapshot_interval, 0, 1 << 20>},
+    {{"kv.host_bytes", "integer", "0", "0..1125899906842624",
+      "Memory for copies of cached blocks that lose their place in the pool, those of preempted sequences among them; "
+      "the "
+      "least recently used go. They are read back by prompts that begin with them. 0 keeps none."},
+     set_integer<&EngineOptions::kv_host_bytes, 0, int64_t{1} << 50>},
     {{"kv.disk_path", "text", "off", "off|path",
       "A folder (made if need be) where cached blocks go that lose their place in memory, to be read back by prompts "
       "that begin with them, in later processes too. Processes may share it."},
@@ -271,6 +289,10 @@ constexpr Option kOptions[] = {
       "How those files are compressed, without loss; zstd is refused by builds without it. Files of either are read "
       "with either."},
      set_disk_codec},
+    {{"kv.load", "choice", "auto", "auto|always|never",
+      "Whether values that left the pool, of prefixes and of preempted sequences, are read back from kv.host_bytes and "
+      "kv.disk_path or computed again; auto does what is sooner by the times that reads and steps took so far."},
+     set_load},
     {{"kv.zero_retention", "boolean", "false", "true|false",
       "Keep nothing of what requests and sessions compute: their blocks are not found by others, never go to disk, and "
       "are wiped when they end; such sessions are not saved. headrace_request_set_zero_retention says it of one "

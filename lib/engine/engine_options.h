@@ -14,6 +14,7 @@
 #include "kv/block_codec.h"
 #include "ops/backend.h"
 #include "ops/op_profile.h"
+#include "schedule/policy.h"
 #include "tensor/kv_layout.h"
 
 namespace headrace::engine {
@@ -60,9 +61,11 @@ struct EngineOptions {
   int32_t kv_max_states = 0;  // of models with recurrent state; 0: max_num_seqs + 16
   int32_t kv_max_snapshots = 16;
   int32_t kv_snapshot_interval = 256;
+  int64_t kv_host_bytes = 0;         // of copies of blocks that left the pool; 0: none are kept
   std::string kv_disk_path = "off";  // "off" or a folder
   int64_t kv_disk_bytes = int64_t{4} << 30;
   kv::BlockCodec kv_disk_codec = kv::BlockCodec::kNone;
+  schedule::LoadChoice kv_load = schedule::LoadChoice::kAuto;
   bool zero_retention = false;
   int64_t runtime_max_bytes = 0;  // 0: no limit
   int32_t runtime_max_overtakes = 8;

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "engine/session.h"
-#include "kv/disk_tier.h"
+#include "kv/block_tier.h"
 #include "ops/reference_backend.h"
 
 namespace headrace::engine {
@@ -82,13 +82,20 @@ int64_t StepExecutor::clock_ns() const {
 
 namespace {
 
-// Null where the options name no folder.
-Result<std::unique_ptr<kv::DiskTier>> open_disk_tier(const EngineModel& model, const EngineOptions& options) {
-  if (options.kv_disk_path == "off" || options.kv_disk_path.empty()) return std::unique_ptr<kv::DiskTier>();
+// Null where the options name neither memory nor a folder.
+Result<std::unique_ptr<kv::BlockTier>> open_block_tier(const EngineModel& model, const EngineOptions& options) {
+  const bool has_folder = options.kv_disk_path != "off" && !options.kv_disk_path.empty();
+  if (!has_folder && options.kv_host_bytes <= 0) return std::unique_ptr<kv::BlockTier>();
   if (!options.kv_prefix_index) {
-    return invalid_argument("kv.disk_path", "needs kv.prefix_index: blocks on disk are found by their prefix");
+    return invalid_argument(has_folder ? "kv.disk_path" : "kv.host_bytes",
+                            "needs kv.prefix_index: blocks out of the pool are found by their prefix");
   }
-  kv::DiskTierConfig config;
+  kv::BlockTierConfig config;
+  config.host_bytes = static_cast<uint64_t>(std::max<int64_t>(options.kv_host_bytes, 0));
+  config.clock_ns = [weak = std::weak_ptr(model.executor)] {
+    const auto executor = weak.lock();
+    return executor ? executor->clock_ns() : 0;
+  };
   config.max_bytes = static_cast<uint64_t>(std::max<int64_t>(options.kv_disk_bytes, 1));
   config.codec = options.kv_disk_codec;
   config.log = options.log;
@@ -97,15 +104,19 @@ Result<std::unique_ptr<kv::DiskTier>> open_disk_tier(const EngineModel& model, c
   if (!kv::has_codec(config.codec)) {
     return unsupported("kv.disk_codec", "this build has no {}", kv::codec_name(config.codec));
   }
-  auto folder = kv::open_tier_folder(options.kv_disk_path);
-  if (!folder.ok()) return folder.status().within("kv.disk_path");
-  auto tier = kv::DiskTier::open(folder.take(), std::move(config));
-  if (!tier.ok()) return tier.status().within("kv.disk_path");
+  std::unique_ptr<kv::TierFiles> files;
+  if (has_folder) {
+    auto folder = kv::open_tier_folder(options.kv_disk_path);
+    if (!folder.ok()) return folder.status().within("kv.disk_path");
+    files = folder.take();
+  }
+  auto tier = kv::BlockTier::open(std::move(files), std::move(config));
+  if (!tier.ok()) return tier.status().within(has_folder ? "kv.disk_path" : "kv.host_bytes");
   return tier.take();
 }
 
 Result<std::shared_ptr<KvCache>> make_cache(const EngineModel& model, const EngineOptions& options,
-                                            std::unique_ptr<kv::DiskTier> disk) {
+                                            std::unique_ptr<kv::BlockTier> tier) {
   constexpr int32_t kStatesAtRest = 16;  // of sessions, beside the running sequences
   if (options.kv_block_size < kKvTile || options.kv_block_size % kKvTile != 0) {
     return invalid_argument("kv.block_size", "{} is no multiple of {}", options.kv_block_size, kKvTile);
@@ -127,16 +138,18 @@ Result<std::shared_ptr<KvCache>> make_cache(const EngineModel& model, const Engi
     config.snapshot_interval = blocks * options.kv_block_size;
   }
   config.identity = model.executor->kv_identity();
-  auto cache = KvCache::create(std::move(config), std::move(disk));
+  auto cache = KvCache::create(std::move(config), std::move(tier));
   if (!cache.ok()) return cache.status().within("kv.max_tokens");
   if (model.memory == nullptr) return cache;
-  // The pool's share of the budget lives as long as anybody holds the cache by what is returned here.
+  // The share of the budget that the pool and copies of its blocks have lives as long as anybody holds the cache by what is
+  // returned here.
   struct Held {
     std::shared_ptr<KvCache> cache;
     MemoryShare share;
   };
   auto held = std::make_shared<Held>(Held{cache.take(), MemoryShare(model.memory, "kv cache")});
-  HEADRACE_RETURN_IF_ERROR(held->share.resize(held->cache->stats().pool_bytes));
+  const KvCacheStats stats = held->cache->stats();
+  HEADRACE_RETURN_IF_ERROR(held->share.resize(stats.pool_bytes + stats.host.max_bytes));
   KvCache* const pointer = held->cache.get();
   return std::shared_ptr<KvCache>(std::move(held), pointer);
 }
@@ -153,8 +166,8 @@ int64_t cache_tokens(const EngineModel& model, const EngineOptions& options) {
 
 Result<std::shared_ptr<KvCache>> make_kv_cache(const EngineModel& model, const EngineOptions& options) {
   HEADRACE_RETURN_IF_ERROR(model.executor->check_generates());
-  HEADRACE_ASSIGN_OR_RETURN(auto disk, open_disk_tier(model, options));
-  return make_cache(model, options, std::move(disk));
+  HEADRACE_ASSIGN_OR_RETURN(auto tier, open_block_tier(model, options));
+  return make_cache(model, options, std::move(tier));
 }
 
 Result<std::shared_ptr<KvCache>> make_scratch_cache(const EngineModel& model, const EngineOptions& options) {

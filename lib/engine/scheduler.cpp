@@ -67,6 +67,7 @@ schedule::SchedulePolicy schedule_policy(const EngineOptions& options) {
   policy.aging_us = int64_t{options.aging_ms} * 1000;
   policy.prefix_window = options.prefix_window;
   policy.max_overtakes = options.max_overtakes;
+  policy.load = options.kv_load;
   policy.max_events = options.max_events;
   return policy;
 }

@@ -109,7 +109,7 @@ class StepLoop {
   bool waits_for_prefix(Sample& sample);
   void fail_if_pinned_out(Sample& sample);
   int64_t cached_prefix(const Sample& sample) const;
-  bool load_from_disk(Sample& sample);
+  bool load(Sample& sample);
   void take_loaded();
   bool shed_loading();
   bool gives_way_before(const Sample& a, const Sample& b) const;

@@ -481,7 +481,7 @@ bool StepLoop::admit(Sample& sample, StepBudget& budget) {
     if (running_.empty()) fail_if_pinned_out(sample);
     return false;
   }
-  if (load_from_disk(sample)) return true;
+  if (load(sample)) return true;
   const StepDemand demand = demand_of(sample);
   const schedule::StepGrant grant = budget.take(demand);
   if (grant.num_rows == 0) {
@@ -508,13 +508,21 @@ void StepLoop::leave_queue(Sample& sample) {
   dequeue(sample);
 }
 
-// A sequence with room for all its tokens: whether blocks behind those found in memory are on disk. Then it holds a place until they
+// A sequence with room for all its tokens: whether blocks behind those found in the pool are read from beyond it. Then it holds a place until they
 // are there, and nobody waits for it.
-bool StepLoop::load_from_disk(Sample& sample) {
+bool StepLoop::load(Sample& sample) {
   schedule::Sequence& sequence = sample.sequence;
   loading_.reserve(loading_.size() + 1);
-  const int64_t end = kv_cache_->begin_fetch(sequence.kv, sequence.token_ids, sequence.num_reusable());
-  if (end == sequence.num_computed()) return false;
+  const int64_t found = sequence.num_computed();
+  const auto is_worth = [&](int64_t end, double ns) {
+    const bool worth = policy_.load == schedule::LoadChoice::kAlways ||
+                       ns <= cost_.added_ns(schedule::StepWork::of(found, end - found));
+    if (!worth) ++metrics_.forgone_loads;
+    return worth;
+  };
+  if (policy_.load == schedule::LoadChoice::kNever) return false;
+  const int64_t end = kv_cache_->begin_fetch(sequence.kv, sequence.token_ids, sequence.num_reusable(), is_worth);
+  if (end == found) return false;
   leave_queue(sample);
   loading_.push_back(&sample);
   sequence.state = SequenceState::kLoading;

@@ -123,7 +123,7 @@ KvCache::~KvCache() = default;
 
 Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config) { return create(std::move(config), nullptr); }
 
-Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config, std::unique_ptr<kv::DiskTier> disk) {
+Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config, std::unique_ptr<kv::BlockTier> tier) {
   HEADRACE_RETURN_IF_ERROR(validate(config));
   const int64_t num_blocks = config.num_blocks;
   try {
@@ -142,9 +142,9 @@ Result<std::shared_ptr<KvCache>> KvCache::create(KvCacheConfig config, std::uniq
     impl->secrets.resize(static_cast<size_t>(num_blocks));
     impl->states.on_evict([impl = impl.get()](int32_t block, int32_t slot) {
       if (impl->secrets[static_cast<size_t>(block)]) impl->states.clear(slot);
-      if (impl->disk) impl->stage(kv::TierKind::kState, block);
+      if (impl->tier) impl->stage(kv::TierKind::kState, block);
     });
-    if (disk) impl->open_disk(std::move(disk));
+    if (tier) impl->open_tier(std::move(tier));
     return std::shared_ptr<KvCache>(new KvCache(std::move(impl)));
   } catch (const std::bad_alloc&) {
     return out_of_memory("kv cache", "no memory for the index of {} blocks", num_blocks);
@@ -170,7 +170,10 @@ KvCacheStats KvCache::stats() const {
   stats.free_states = impl_->states.available();
   stats.num_snapshots = impl_->states.num_snapshots();
   stats.disk_tokens = impl_->disk_tokens;
-  if (impl_->disk) stats.disk = impl_->disk->tier->stats();
+  if (impl_->tier) {
+    stats.disk = impl_->tier->blocks->stats();
+    stats.host = impl_->tier->blocks->host_stats();
+  }
   return stats;
 }
 
@@ -350,7 +353,7 @@ Status KvCache::commit(KvSequence& sequence, std::span<const int32_t> token_ids,
     return invalid_argument("kv cache", "{} positions committed, the state was opened for {}", num_tokens,
                             sequence.open_end_);
   }
-  if (sequence.fetch_) return failed_precondition("kv cache", "blocks of the sequence are on their way from disk");
+  if (sequence.fetch_) return failed_precondition("kv cache", "blocks of the sequence are on their way");
   if (!impl_->config.prefix_index || sequence.secret_) {
     const std::lock_guard lock(impl_->mutex);
     impl_->close_state(sequence);
@@ -374,8 +377,8 @@ Status KvCache::commit(KvSequence& sequence, std::span<const int32_t> token_ids,
       return invalid_argument("kv cache", "the tokens of block {} are not those published before", published);
     }
     if (found < 0) {
-      if (impl_->disk) {
-        impl_->disk->keys[static_cast<size_t>(own)] = impl_->disk_key_of(parent, *sequence.salt_, tokens);
+      if (impl_->tier) {
+        impl_->tier->keys[static_cast<size_t>(own)] = impl_->tier_key_of(parent, *sequence.salt_, tokens);
       }
       impl_->index.insert(own, hash, parent, tokens, sequence.salt_);
     } else if (found != own) {
@@ -454,7 +457,7 @@ void KvCache::clear_prefix_index() {
       impl_->pool.discard_contents(block);
     }
   }
-  if (impl_->disk) impl_->disk->tier->clear(impl_->disk->tag);
+  if (impl_->tier) impl_->tier->blocks->clear(impl_->tier->tag);
 }
 
 Status KvCache::save(const KvSequence& sequence, std::span<const int32_t> token_ids, const WriteCallback& write) const {

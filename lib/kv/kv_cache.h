@@ -15,13 +15,13 @@
 #include "base/device_memory.h"
 #include "base/hash.h"
 #include "base/status.h"
-#include "kv/disk_stats.h"
+#include "kv/tier_stats.h"
 #include "tensor/kv_layout.h"
 
 namespace headrace {
 
 namespace kv {
-class DiskTier;
+class BlockTier;
 }
 
 struct KvCacheConfig {
@@ -55,7 +55,8 @@ struct KvCacheStats {
   int64_t num_states = 0;     // slots for recurrent states, of sequences and snapshots
   int64_t free_states = 0;    // not the current state of a sequence
   int64_t num_snapshots = 0;
-  int64_t disk_tokens = 0;  // of positions that came from disk
+  int64_t disk_tokens = 0;  // of positions that came from memory beyond the pool, or from disk
+  KvHostStats host;
   KvDiskStats disk;
 };
 
@@ -94,7 +95,7 @@ class KvSequence {
   // Which rotation its keys have, of a model that rotates sequences by their length (model/rope_length.h): sequences of
   // different ones never share blocks.
   int64_t rope_length() const { return rope_length_; }
-  // Whether blocks are on their way from disk (KvCache::begin_fetch).
+  // Whether blocks are on their way from memory beyond the pool or from disk (KvCache::begin_fetch).
   bool fetching() const { return fetch_ != nullptr; }
   // Of a sequence that leaves nothing behind (KvCache::new_sequence).
   bool secret() const { return secret_; }
@@ -128,8 +129,8 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
  public:
   // Allocates the pool (zeroed; memory is used as blocks are); kOutOfMemory when that fails, kInvalidArgument
   // for a configuration that cannot hold a token.
-  // `disk` (may be null): where blocks go that lose their place in the pool, and where they are found again.
-  static Result<std::shared_ptr<KvCache>> create(KvCacheConfig config, std::unique_ptr<kv::DiskTier> disk);
+  // `tier` (may be null): where blocks go that lose their place in the pool, and where they are found again.
+  static Result<std::shared_ptr<KvCache>> create(KvCacheConfig config, std::unique_ptr<kv::BlockTier> tier);
   static Result<std::shared_ptr<KvCache>> create(KvCacheConfig config);
 
   const KvCacheConfig& config() const;
@@ -158,21 +159,24 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   int64_t peek_prefix(std::span<const int32_t> token_ids, int64_t max_tokens, const std::string& salt,
                       int64_t rope_length = 0) const;
 
-  // For a sequence that was matched: looks on disk for the full blocks behind those it has, at most to max_tokens, reserves them
-  // and begins to read. Returns the position up to which values are on their way; num_tokens() where there are none, or no
+  // Of a fetch that would end at that position, and take so long by what reads took so far (0: unknown): whether to begin it.
+  using FetchJudge = std::function<bool(int64_t end, double ns)>;
+  // For a sequence that was matched: looks in the tiers for the full blocks behind those it has, at most to max_tokens, reserves
+  // them and begins to read, unless is_worth (may be empty) says that it is not. Returns the position up to which values are on their way; num_tokens() where there are none, or no
   // room. Meanwhile the sequence can be released or rewound, which ends it; nothing else. token_ids are those of commit.
-  int64_t begin_fetch(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens);
+  int64_t begin_fetch(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens,
+                      const FetchJudge& is_worth);
   bool fetch_done(const KvSequence& sequence) const;
   void wait_fetch(const KvSequence& sequence, std::chrono::milliseconds limit) const;
   // What arrived counts as stored from here on, as if it had been computed; num_tokens() is returned. What of it could not be
   // read is to be computed.
   int64_t end_fetch(KvSequence& sequence, std::span<const int32_t> token_ids);
-  // match_prefix, and what the disk has behind it, waited for.
+  // match_prefix, and what the tiers have behind it, waited for.
   int64_t match_and_fetch(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens);
   // Waits until all published blocks are on disk, as far as they fit there.
   void flush_disk();
   // Of tests whose tier has no thread.
-  kv::DiskTier* disk_tier();
+  kv::BlockTier* block_tier();
 
   // Makes room for positions [sequence.num_tokens(), num_tokens): new blocks, and a private copy of a shared
   // or published last block that would be written. kResourceExhausted, and nothing changed, when the pool has

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kv/block_pool.h"
-#include "kv/disk_tier.h"
+#include "kv/block_tier.h"
 #include "kv/kv_cache.h"
 #include "kv/prefix_index.h"
 #include "kv/state_pool.h"
@@ -39,7 +39,7 @@ struct KvCache::Impl {
       : config(std::move(given)), block_size(config.layers[0].block_size), index(0, block_size, config.hash_mask) {}
   // The tier's thread reads all the rest.
   ~Impl() {
-    if (disk) disk->tier->stop();
+    if (tier) tier->blocks->stop();
   }
 
   int64_t blocks_for(int64_t num_tokens) const {
@@ -50,7 +50,7 @@ struct KvCache::Impl {
   int32_t take_block(bool secret) {
     const int32_t block = pool.next_free();
     if (index.contains(block)) {
-      if (disk) {
+      if (tier) {
         stage(kv::TierKind::kBlock, block);
         stage(kv::TierKind::kState, block);
       }
@@ -68,7 +68,7 @@ struct KvCache::Impl {
     pool.drop(block, keep);
     if (pool.references(block) > 0) return;
     if (keep) {
-      if (disk) list_unwritten(block);
+      if (tier) list_unwritten(block);
       return;
     }
     if (secrets[static_cast<size_t>(block)]) wipe(block);
@@ -146,29 +146,29 @@ struct KvCache::Impl {
   // A committed step's snapshots become those of its blocks.
   void close_state(KvSequence& sequence);
 
-  // --- the disk tier, in kv_cache_disk.cpp; with the mutex held unless it says otherwise ---
+  // --- the tiers beyond the pool, in kv_cache_tier.cpp; with the mutex held unless it says otherwise ---
 
-  struct Disk {
-    std::unique_ptr<kv::DiskTier> tier;
+  struct Tier {
+    std::unique_ptr<kv::BlockTier> blocks;
     Hash128 tag;                    // of all its files
     uint64_t block_bytes = 0;       // of all layers
     std::vector<Hash128> keys;      // [num_blocks], of published blocks
     std::deque<int32_t> unwritten;  // to be written when there is time
     std::vector<bool> listed;       // [num_blocks], there
   };
-  void open_disk(std::unique_ptr<kv::DiskTier> tier);  // before there is a second thread
+  void open_tier(std::unique_ptr<kv::BlockTier> blocks);  // before there is a second thread
   // The key of the block with these tokens after that of `before`; none (0) where they are not tokens alone.
-  static Hash128 disk_key(const Hash128& before, std::span<const int32_t> tokens);
-  static Hash128 disk_root(const std::string& salt);
-  Hash128 disk_key_of(int32_t parent, const std::string& salt, std::span<const int32_t> tokens) const;
-  kv::TierRecord disk_record(kv::TierKind kind, const Hash128& key, const Hash128& chain,
+  static Hash128 tier_key(const Hash128& before, std::span<const int32_t> tokens);
+  static Hash128 tier_root(const std::string& salt);
+  Hash128 tier_key_of(int32_t parent, const std::string& salt, std::span<const int32_t> tokens) const;
+  kv::TierRecord tier_record(kv::TierKind kind, const Hash128& key, const Hash128& chain,
                              std::span<const int32_t> tokens) const;
-  // Bytes of a block, or of its snapshot, go into the queue, unless they are on disk.
+  // Bytes of a block, or of its snapshot, go to the tiers, unless they are there.
   std::optional<kv::TierRecord> unwritten(kv::TierKind kind, int32_t block) const;
   std::vector<std::byte> copy_of(kv::TierKind kind, int32_t block);
   void stage(kv::TierKind kind, int32_t block);
   void list_unwritten(int32_t block);
-  std::vector<kv::DiskTier::Item> next_unwritten();  // takes the mutex
+  std::vector<kv::BlockCopy> next_unwritten();  // takes the mutex
 
   const KvCacheConfig config;
   const int32_t block_size;
@@ -184,10 +184,10 @@ struct KvCache::Impl {
   int64_t disk_tokens = 0;
   std::vector<bool> secrets;  // [num_blocks], of held blocks: wiped when they are dropped
   std::map<std::pair<uint64_t, uint64_t>, int32_t> contents;  // halves of a hash
-  std::unique_ptr<Disk> disk;                                 // null: there is none
+  std::unique_ptr<Tier> tier;                                 // null: there is none
 };
 
-// What is on its way from disk into a sequence's blocks.
+// What is on its way from the tiers into a sequence's blocks.
 struct KvFetch {
   std::shared_ptr<kv::BlockFetch> fetch;
   int64_t num_blocks = 0;

@@ -12,7 +12,7 @@ namespace headrace::schedule {
 struct SchedulerMetrics {
   int64_t num_waiting = 0;  // now; sequences queued or preempted
   int64_t num_running = 0;  // now; sequences
-  int64_t num_loading = 0;  // now; sequences whose values come from disk
+  int64_t num_loading = 0;  // now; sequences whose values are on their way from beyond the pool
   uint64_t submitted_requests = 0;
   uint64_t refused_requests = 0;
   uint64_t finished_requests = 0;  // with a terminal event
@@ -27,7 +27,8 @@ struct SchedulerMetrics {
   uint64_t decode_tokens = 0;    // rows of sequences that decode
   uint64_t output_tokens = 0;    // drawn
   uint64_t reused_tokens = 0;    // found in the cache, at each admission
-  uint64_t disk_tokens = 0;      // of those, read from disk
+  uint64_t disk_tokens = 0;      // of those, read from memory beyond the pool or from disk
+  uint64_t forgone_loads = 0;    // times that computing was predicted to be sooner than reading
   uint64_t num_steps = 0;        // forward passes
   uint64_t step_ns = 0;          // in them
   uint64_t step_rows = 0;

@@ -5,6 +5,9 @@
 
 namespace headrace::schedule {
 
+// Of values that left the pool: whether they are read back or computed again. kAuto: whichever is predicted to be sooner.
+enum class LoadChoice : int32_t { kAuto, kAlways, kNever };
+
 struct SchedulePolicy {
   // Prompts may make a step so many times as long as its decoding sequences alone; 0: as long as its rows take.
   double max_gap_ratio = 2.0;
@@ -23,6 +26,7 @@ struct SchedulePolicy {
   int32_t prefix_window = 8;
   int32_t max_overtakes = 8;  // of one request
   int64_t max_events = 4096;  // of one request that nobody has taken: beyond that it waits; 0: no limit
+  LoadChoice load = LoadChoice::kAuto;
 };
 
 }  // namespace headrace::schedule

@@ -13,8 +13,8 @@
 namespace headrace::schedule {
 
 enum class SequenceState : int32_t {
-  kWaiting,    // queued, never scheduled
-  kLoading,    // holds room in the cache and a place beside the running ones; its values are on their way from disk
+  kWaiting,  // queued, never scheduled
+  kLoading,  // holds room in the cache and a place beside the running ones; its values are on their way from beyond the pool
   kRunning,    // holds room in the cache and takes part in steps
   kPreempted,  // gave its room up and waits to be computed again
   kFinished,   // ended; holds nothing

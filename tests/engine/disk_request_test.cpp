@@ -12,6 +12,7 @@
 
 #include "engine/real_requests.h"
 #include "engine/toy_engine.h"
+#include "kv/block_tier.h"
 
 namespace fs = std::filesystem;
 using namespace headrace;
@@ -54,6 +55,7 @@ TEST_CASE("Rows that the disk holds are not computed again, in a small pool or a
     toy::Toy world;
     world.options.kv_max_tokens = 16 * 6;  // one prompt at a time
     world.options.kv_disk_path = folder.path.string();
+    world.options.kv_load = schedule::LoadChoice::kAlways;
     if (compressed) world.options.kv_disk_codec = kv::BlockCodec::kZstd;
     const auto prompts = toy_prompts();
     {
@@ -80,11 +82,14 @@ TEST_CASE("Rows that the disk holds are not computed again, in a small pool or a
   }
 }
 
-TEST_CASE("Many at once in a pool for one come to the definition's outputs by way of the disk") {
+TEST_CASE("Many at once in a pool for one come to the definition's outputs by way of the disk or of memory") {
+  const bool on_disk = GENERATE(true, false);
   const TemporaryFolder folder;
   toy::Toy world;
   world.options.kv_max_tokens = 16 * 8;
-  world.options.kv_disk_path = folder.path.string();
+  if (on_disk) world.options.kv_disk_path = folder.path.string();
+  if (!on_disk) world.options.kv_host_bytes = 1 << 20;
+  world.options.kv_load = schedule::LoadChoice::kAlways;
   world.options.max_num_seqs = 4;
   const auto scheduler = world.scheduler();
   const auto prompts = toy_prompts();
@@ -96,6 +101,85 @@ TEST_CASE("Many at once in a pool for one come to the definition's outputs by wa
     CHECK(outcome.only().tokens == toy::greedy(toy::endless_logits, asked[id], 30));
   }
   CHECK(scheduler->report().metrics.disk_tokens > 0);
+  CHECK(scheduler->report().metrics.forgone_loads == 0);
+  CHECK((scheduler->kv_cache()->stats().host.read_copies > 0) == !on_disk);
+}
+
+TEST_CASE("Preempted sequences go on with what was moved out of the pool, or compute it again, as the option says") {
+  using schedule::LoadChoice;
+  const auto rows_computed = [](LoadChoice choice) {
+    toy::Toy world;
+    world.options.kv_max_tokens = 16 * 12;  // each of four grows to ten blocks
+    world.options.kv_host_bytes = 1 << 20;
+    world.options.kv_load = choice;
+    world.options.max_num_seqs = 4;
+    const auto scheduler = world.scheduler();
+    std::map<uint64_t, std::vector<int32_t>> asked;
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      const auto prompt = toy::prompt_of(20, seed);
+      asked[toy::submit(*scheduler, toy::request(prompt, 130))] = prompt;
+    }
+    for (const auto& [id, outcome] : toy::run_all(*scheduler)) {
+      CHECK(outcome.only().tokens == toy::greedy(toy::endless_logits, asked[id], 130));
+    }
+    const schedule::SchedulerMetrics metrics = scheduler->report().metrics;
+    CHECK(metrics.preemptions > 8);
+    CHECK((metrics.disk_tokens > 0) == (choice == LoadChoice::kAlways));
+    return metrics.computed_tokens;
+  };
+  const uint64_t moved = rows_computed(LoadChoice::kAlways), again = rows_computed(LoadChoice::kNever);
+  CHECK(moved >= 8 * 20);
+  CHECK(moved - 8 * 20 < (again - 8 * 20) / 2);
+}
+
+TEST_CASE("Values are read where that is sooner than computing them, or as the option says") {
+  using schedule::LoadChoice;
+  // A row takes 1000 ns; a block of 16 is read in so many.
+  const auto tokens_read = [](LoadChoice choice, int64_t read_ns, uint64_t* forgone) {
+    toy::Toy world;
+    world.options.kv_max_tokens = 16 * 6;  // one prompt at a time
+    world.options.kv_load = choice;
+    world.executor->cost = [](const Batch& batch) { return 1000 * batch.num_tokens(); };
+    auto now = std::make_shared<std::atomic<int64_t>>(0);
+    kv::BlockTierConfig config;
+    config.host_bytes = 1 << 20;
+    config.threaded = false;
+    config.clock_ns = [now, read_ns] { return *now += read_ns; };
+    auto cache = KvCache::create(world.cache()->config(), kv::BlockTier::open(nullptr, config).take());
+    REQUIRE(cache.ok());
+    const auto scheduler = world.scheduler(*cache);
+    for (int round = 0; round < 4; ++round) {
+      for (const auto& prompt : toy_prompts()) {
+        const uint64_t id = toy::submit(*scheduler, toy::request(prompt, 6));
+        std::vector<int32_t> tokens;
+        for (bool ended = false; !ended;) {
+          while ((*cache)->block_tier()->run_one()) {
+          }
+          REQUIRE(scheduler->step().ok());
+          while (const auto event = scheduler->next_event()) {
+            CHECK(event->request_id == id);
+            tokens.insert(tokens.end(), event->tokens.begin(), event->tokens.end());
+            ended = ended || event->is_last;
+          }
+        }
+        CHECK(tokens == toy::greedy(toy::endless_logits, prompt, 6));
+      }
+    }
+    *forgone = scheduler->report().metrics.forgone_loads;
+    return scheduler->report().metrics.disk_tokens;
+  };
+  uint64_t forgone = 0;
+  const uint64_t all = tokens_read(LoadChoice::kAlways, 1'000'000, &forgone);
+  CHECK(all >= 3 * 7 * 64);
+  CHECK(forgone == 0);
+  CHECK(tokens_read(LoadChoice::kNever, 1, &forgone) == 0);
+  CHECK(forgone == 0);
+  CHECK(tokens_read(LoadChoice::kAuto, 1'000, &forgone) == all);
+  CHECK(forgone == 0);
+  const uint64_t few = tokens_read(LoadChoice::kAuto, 1'000'000, &forgone);
+  CHECK(few > 0);  // to know how long it takes
+  CHECK(few < all / 4);
+  CHECK(forgone > 10);
 }
 
 TEST_CASE("A damaged folder costs computing and no request") {
@@ -103,6 +187,7 @@ TEST_CASE("A damaged folder costs computing and no request") {
   toy::Toy world;
   world.options.kv_max_tokens = 16 * 6;
   world.options.kv_disk_path = folder.path.string();
+  world.options.kv_load = schedule::LoadChoice::kAlways;
   const auto prompts = toy_prompts();
   const auto fill = [&] {
     const auto cache = world.cache();
@@ -137,6 +222,7 @@ TEST_CASE("Requests may be cancelled while their values are on their way") {
   toy::Toy world;
   world.options.kv_max_tokens = 16 * 24;
   world.options.kv_disk_path = folder.path.string();
+  world.options.kv_load = schedule::LoadChoice::kAlways;
   const auto prompts = toy_prompts();
   {
     const auto cache = world.cache();
@@ -162,6 +248,7 @@ TEST_CASE("Options that contradict each other, and paths that are no folder, are
   const TemporaryFolder folder;
   toy::Toy world;
   world.options.kv_disk_path = folder.path.string();
+  world.options.kv_load = schedule::LoadChoice::kAlways;
   world.options.kv_prefix_index = false;
   CHECK(make_kv_cache(*world.model, world.options).status().place() == "kv.disk_path");
   world.options.kv_prefix_index = true;
@@ -251,6 +338,7 @@ TEST_CASE(
   toy::Toy world;
   world.options.kv_max_tokens = 16 * 6;
   world.options.kv_disk_path = folder.path.string();
+  world.options.kv_load = schedule::LoadChoice::kAlways;
   // The toy's cache holds the tokens themselves.
   const auto pool_is_blank = [](KvCache& cache) {
     const size_t bytes = cache.config().layers[0].block_bytes() * static_cast<size_t>(cache.config().num_blocks);
@@ -300,7 +388,7 @@ TEST_CASE(
 
 // ---- real models ----
 
-TEST_CASE("Every kind of cache gives the same bits by way of the disk") {
+TEST_CASE("Every kind of cache gives the same bits by way of the disk or of memory") {
   // Windows, sinks, latent rows, indexer keys, rows of runs, recurrent states.
   for (const char* name : {"qwen2", "gemma3_text", "gpt_oss", "deepseek_v3", "deepseek_v32", "deepseek_v4", "mamba2",
                            "qwen3_next", "falcon_h1"}) {
@@ -329,6 +417,20 @@ TEST_CASE("Every kind of cache gives the same bits by way of the disk") {
       return scores;
     };
     const auto expected = run(*real::scheduler_of(model, options), nullptr);
+    options.kv_load = schedule::LoadChoice::kAlways;
+    options.kv_host_bytes = 1 << 26;
+    {
+      const auto scheduler = real::scheduler_of(model, options);
+      run(*scheduler, nullptr);
+      std::vector<int64_t> cached;
+      const auto warm = run(*scheduler, &cached);
+      for (size_t i = 0; i < prompts.size(); ++i) {
+        CHECK(real::equal_bits(warm[i], expected[i]));
+        CHECK(cached[i] == 64);
+      }
+      CHECK(scheduler->kv_cache()->stats().host.read_copies > 0);
+    }
+    options.kv_host_bytes = 0;
     const TemporaryFolder folder;
     options.kv_disk_path = folder.path.string();
     if (kv::has_codec(kv::BlockCodec::kZstd)) options.kv_disk_codec = kv::BlockCodec::kZstd;

@@ -135,14 +135,17 @@ class SchedulerProgram {
     }
   }
 
-  // The same cache with a disk behind it, whose work is done when the program says so.
+  // The same cache with memory, a disk or both behind it, whose work is done when the program says so.
   void put_tier() {
     folder_ = std::make_shared<kv::MemoryFolder>();
-    kv::DiskTierConfig config;
+    kv::BlockTierConfig config;
     config.threaded = false;
-    config.max_bytes = static_cast<uint64_t>(pick(1, 40)) * 512;  // a block's file has 432 bytes
+    const int64_t kind = pick(0, 2);
+    if (kind > 0) config.host_bytes = static_cast<uint64_t>(pick(1, 40)) * 256;  // two blocks or more
+    config.max_bytes = static_cast<uint64_t>(pick(1, 40)) * 512;                 // a block's file has 432 bytes
     config.max_queued_bytes = static_cast<uint64_t>(pick(1, 40)) * 256;
-    auto cache = KvCache::create(cache_->config(), kv::open_memory_tier(folder_, config));
+    auto cache = KvCache::create(cache_->config(), kind == 2 ? kv::BlockTier::open(nullptr, config).take()
+                                                             : kv::open_memory_tier(folder_, config));
     require(cache.status());
     cache_ = cache.take();
   }
@@ -172,10 +175,12 @@ class SchedulerProgram {
   }
 
   void work_on_disk(int64_t pieces) {
-    while (pieces-- > 0 && cache_->disk_tier()->run_one()) {
+    while (pieces-- > 0 && cache_->block_tier()->run_one()) {
     }
     const KvDiskStats disk = cache_->stats().disk;
     require(disk.bytes <= disk.max_bytes, "the files have more bytes than they may");
+    const KvHostStats host = cache_->stats().host;
+    require(host.bytes <= host.max_bytes, "the copies have more bytes than they may");
   }
 
   std::string tenant() { return std::string(1, static_cast<char>('a' + byte() % 4)); }

@@ -33,7 +33,7 @@ class Storm {
     toy_.options.max_tenants = 4;
     cache_ = toy_.cache();
     if (pick(random_, 0, 2) != 0) {
-      kv::DiskTierConfig config;
+      kv::BlockTierConfig config;
       config.max_bytes = static_cast<uint64_t>(pick(random_, 2, 40)) * 512;  // a block's file has 432 bytes
       config.max_queued_bytes = static_cast<uint64_t>(pick(random_, 1, 40)) * 256;
       cache_ = KvCache::create(cache_->config(), kv::open_memory_tier(folder_, config)).take();

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kv/disk_tier.h"
+#include "kv/block_tier.h"
 
 namespace headrace::kv {
 
@@ -94,8 +94,9 @@ class MemoryTierFiles : public TierFiles {
 };
 
 // Null where it cannot be opened.
-inline std::unique_ptr<DiskTier> open_memory_tier(const std::shared_ptr<MemoryFolder>& folder, DiskTierConfig config) {
-  auto tier = DiskTier::open(std::make_unique<MemoryTierFiles>(folder), std::move(config));
+inline std::unique_ptr<BlockTier> open_memory_tier(const std::shared_ptr<MemoryFolder>& folder,
+                                                   BlockTierConfig config) {
+  auto tier = BlockTier::open(std::make_unique<MemoryTierFiles>(folder), std::move(config));
   return tier.ok() ? tier.take() : nullptr;
 }
 

@@ -1,4 +1,4 @@
-// What the disk tier counts.
+// What the tiers of a cache beyond its pool count.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,17 @@ struct KvDiskStats {
   uint64_t truncated_files = 0;   // shorter than their header says
   uint64_t damaged_files = 0;     // a checksum is wrong
   uint64_t foreign_files = 0;     // of another model, layout, version or other tokens
+};
+
+// Copies are of full blocks, and of recurrent states.
+struct KvHostStats {
+  uint64_t max_bytes = 0;  // 0: none are kept
+  uint64_t bytes = 0;      // now
+  int64_t copies = 0;      // now
+  uint64_t kept_copies = 0;
+  uint64_t read_copies = 0;
+  uint64_t read_bytes = 0;
+  uint64_t evicted_copies = 0;  // that gave way to others
 };
 
 }  // namespace headrace

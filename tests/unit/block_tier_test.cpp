@@ -1,5 +1,5 @@
 // Files of cached blocks: their form, the folder they are in, and a cache that loses blocks to them and gets them back.
-#include "kv/disk_tier.h"
+#include "kv/block_tier.h"
 
 #include <catch2/catch.hpp>
 
@@ -41,17 +41,17 @@ struct TemporaryFolder {
   ~TemporaryFolder() { fs::remove_all(path); }
 };
 
-std::unique_ptr<DiskTier> open_folder(const fs::path& path, DiskTierConfig config = {}) {
+std::unique_ptr<BlockTier> open_folder(const fs::path& path, BlockTierConfig config = {}) {
   auto files = open_tier_folder(path.string());
   INFO(files.status().to_string());
   REQUIRE(files.ok());
-  auto tier = DiskTier::open(files.take(), std::move(config));
+  auto tier = BlockTier::open(files.take(), std::move(config));
   REQUIRE(tier.ok());
   return tier.take();
 }
 
 // What a tier gives for a record; nothing where it does not.
-std::vector<std::byte> fetch_one(DiskTier& tier, const TierRecord& record) {
+std::vector<std::byte> fetch_one(BlockTier& tier, const TierRecord& record) {
   std::vector<std::byte> got;
   auto fetch = std::make_shared<BlockFetch>(
       std::vector{record}, [&](size_t, std::span<const std::byte> raw) { got.assign(raw.begin(), raw.end()); });
@@ -131,7 +131,7 @@ TEST_CASE("A folder's files serve the next tier, within their bytes, and no othe
   const TemporaryFolder folder;
   {
     const auto tier = open_folder(folder.path);
-    for (int32_t i = 0; i < 8; ++i) tier->put(record_of(i), bytes_of(64, static_cast<uint64_t>(i)));
+    for (int32_t i = 0; i < 8; ++i) tier->put({record_of(i), bytes_of(64, static_cast<uint64_t>(i))});
     tier->drain();
     CHECK(tier->stats().files == 8);
     CHECK(tier->stats().written_files == 8);
@@ -146,14 +146,14 @@ TEST_CASE("A folder's files serve the next tier, within their bytes, and no othe
     fetch_one(*tier, record_of(0));  // the least recently used no more
     CHECK(tier->stats().read_files == 9);
   }
-  DiskTierConfig small;
+  BlockTierConfig small;
   small.max_bytes = 3 * one;
   const auto tier = open_folder(folder.path, small);
   CHECK(tier->stats().files == 3);
   CHECK(tier->stats().evicted_files == 5);
   CHECK(tier->contains(record_of(0).key));
   for (int32_t i = 8; i < 20; ++i) {
-    tier->put(record_of(i), bytes_of(64, static_cast<uint64_t>(i)));
+    tier->put({record_of(i), bytes_of(64, static_cast<uint64_t>(i))});
     tier->drain();
     CHECK(tier->stats().bytes <= small.max_bytes);
   }
@@ -179,11 +179,11 @@ TEST_CASE("A folder that is none is refused by its path") {
 
 TEST_CASE("What two tiers write to one folder stays within its bytes") {
   const TemporaryFolder folder;
-  DiskTierConfig config;
+  BlockTierConfig config;
   config.max_bytes = 64 * largest_tier_record(record_of(0));
   const auto a = open_folder(folder.path, config), b = open_folder(folder.path, config);
   for (int32_t i = 0; i < 200; ++i) {
-    (i % 2 == 0 ? a : b)->put(record_of(i), bytes_of(64, 1));
+    (i % 2 == 0 ? a : b)->put({record_of(i), bytes_of(64, 1)});
     a->drain();
     b->drain();
     uint64_t on_disk = 0;
@@ -196,11 +196,11 @@ TEST_CASE("What two tiers write to one folder stays within its bytes") {
 TEST_CASE("Each fault of a file is counted by its name, and costs the file") {
   using Fault = MemoryFolder::ReadFault;
   auto folder = std::make_shared<MemoryFolder>();
-  DiskTierConfig config;
+  BlockTierConfig config;
   config.threaded = false;
   const auto tier = open_memory_tier(folder, config);
   const auto write = [&] {
-    for (const int32_t i : {1, 2}) tier->put(record_of(i), bytes_of(64, static_cast<uint64_t>(i)));
+    for (const int32_t i : {1, 2}) tier->put({record_of(i), bytes_of(64, static_cast<uint64_t>(i))});
     tier->drain();
     REQUIRE(tier->stats().files == 2);
   };
@@ -227,12 +227,120 @@ TEST_CASE("Each fault of a file is counted by its name, and costs the file") {
   CHECK(stats.files == 0);
 
   folder->fail_writes = 1;
-  tier->put(record_of(3), bytes_of(64, 3));
+  tier->put({record_of(3), bytes_of(64, 3)});
   CHECK(tier->contains(record_of(3).key));
   CHECK(fetch_one(*tier, record_of(3)) == bytes_of(64, 3));  // from the copy that waits
   tier->drain();
   CHECK_FALSE(tier->contains(record_of(3).key));
   CHECK(tier->stats().failed_writes == 1);
+}
+
+TEST_CASE("Copies in memory need no folder, and the least recently used go") {
+  BlockTierConfig config;
+  config.host_bytes = 3 * 64;
+  config.threaded = false;
+  auto opened = BlockTier::open(nullptr, config);
+  REQUIRE(opened.ok());
+  const auto tier = opened.take();
+  for (int32_t i = 0; i < 3; ++i) {
+    REQUIRE(tier->lacks(record_of(i).key));
+    REQUIRE(tier->has_room(64));
+    tier->put({record_of(i), bytes_of(64, static_cast<uint64_t>(i))});
+    CHECK_FALSE(tier->lacks(record_of(i).key));
+  }
+  CHECK(fetch_one(*tier, record_of(0)) == bytes_of(64, 0));
+  tier->put({record_of(3), bytes_of(64, 3)});
+  CHECK_FALSE(tier->contains(record_of(1).key));
+  CHECK(fetch_one(*tier, record_of(1)).empty());
+  for (const int32_t i : {0, 2, 3}) CHECK(fetch_one(*tier, record_of(i)) == bytes_of(64, static_cast<uint64_t>(i)));
+  CHECK_FALSE(tier->has_room(3 * 64 + 1));
+
+  // Of other tokens under the same key.
+  TierRecord other = record_of(2);
+  ++other.token_ids[7];
+  CHECK(fetch_one(*tier, other).empty());
+  CHECK_FALSE(tier->contains(record_of(2).key));
+
+  const KvHostStats host = tier->host_stats();
+  CHECK(host.max_bytes == 3 * 64);
+  CHECK(host.bytes == 2 * 64);
+  CHECK(host.copies == 2);
+  CHECK(host.kept_copies == 4);
+  CHECK(host.evicted_copies == 1);
+  CHECK(host.read_copies == 4);
+  CHECK(host.read_bytes == 4 * 64);
+  CHECK(tier->stats().max_bytes == 0);
+  CHECK(tier->stats().written_files + tier->stats().files == 0);
+  CHECK(tier->stats().foreign_files == 1);
+  tier->clear({1, 2});
+  CHECK(tier->host_stats().bytes == 0);
+  CHECK_FALSE(tier->contains(record_of(0).key));
+}
+
+TEST_CASE("A copy in memory and a file of the same are each read without the other") {
+  auto folder = std::make_shared<MemoryFolder>();
+  BlockTierConfig config;
+  config.host_bytes = 2 * 64;
+  config.max_queued_bytes = 64;
+  config.threaded = false;
+  const auto tier = open_memory_tier(folder, config);
+  for (int32_t i = 0; i < 4; ++i) {
+    tier->put({record_of(i), bytes_of(64, static_cast<uint64_t>(i))});
+    tier->drain();
+  }
+  for (int32_t i = 0; i < 4; ++i) {
+    CHECK(fetch_one(*tier, record_of(i)) == bytes_of(64, static_cast<uint64_t>(i)));
+    // What only the disk has is kept again when it leaves the pool.
+    CHECK(tier->lacks(record_of(i).key) == (i < 2));
+  }
+  CHECK(tier->stats().read_files == 2);
+  CHECK(tier->host_stats().read_copies == 2);
+  tier->put({record_of(0), bytes_of(64, 0)});
+  CHECK(tier->stats().written_files == 4);
+  folder->files.clear();
+  CHECK(fetch_one(*tier, record_of(0)) == bytes_of(64, 0));
+  CHECK(fetch_one(*tier, record_of(1)).empty());
+
+  // What the disk does not take, memory still has.
+  folder->fail_writes = 1;
+  tier->put({record_of(5), bytes_of(64, 5)});
+  tier->drain();
+  CHECK(tier->stats().failed_writes == 1);
+  CHECK(fetch_one(*tier, record_of(5)) == bytes_of(64, 5));
+  for (const int32_t i : {6, 7}) tier->put({record_of(i), bytes_of(64, static_cast<uint64_t>(i))});
+  CHECK(tier->stats().dropped_writes == 1);
+  tier->drain();
+  CHECK_FALSE(folder->files.contains(tier_file_name(record_of(7).key)));
+  CHECK(fetch_one(*tier, record_of(7)) == bytes_of(64, 7));
+}
+
+TEST_CASE("Reads are predicted by those before, and what was not worth its time is tried again some time") {
+  auto folder = std::make_shared<MemoryFolder>();
+  BlockTierConfig config;
+  config.threaded = false;
+  int64_t now = 0, per_look = 0;
+  config.clock_ns = [&] { return now += per_look; };
+  const auto tier = open_memory_tier(folder, config);
+  std::vector<TierRecord> records;
+  for (int32_t i = 0; i < 4; ++i) {
+    records.push_back(record_of(i));
+    tier->put({record_of(i), bytes_of(64, 1)});
+  }
+  tier->drain();
+  CHECK(tier->predict_ns(records) == 0.0);
+  per_look = 1000;
+  fetch_one(*tier, records[0]);
+  CHECK(tier->predict_ns(records) == Approx(4000.0));
+  tier->fetch(std::make_shared<BlockFetch>(std::vector{records[0], records[1]}, [](size_t, auto) {}));
+  CHECK(tier->predict_ns(records) == Approx(6000.0));
+  tier->fetch(std::make_shared<BlockFetch>(std::vector{records[0], records[1]}, [](size_t, auto) {}));
+  CHECK(tier->predict_ns(std::span(records).first(1)) == Approx(3000.0));
+  tier->drain();
+  per_look = 9000;
+  fetch_one(*tier, records[0]);
+  CHECK(tier->predict_ns(records) == Approx(8000.0));
+  for (int i = 0; i < 8; ++i) tier->forgo();
+  CHECK(tier->predict_ns(records) < 4000.0);
 }
 
 // ---- a cache with a tier ----
@@ -254,7 +362,7 @@ KvCacheConfig cache_config(int64_t num_blocks, uint64_t state_floats = 0) {
 }
 
 std::shared_ptr<KvCache> cache_on(const std::shared_ptr<MemoryFolder>& folder, KvCacheConfig config) {
-  DiskTierConfig tier;
+  BlockTierConfig tier;
   tier.threaded = false;
   auto cache = KvCache::create(std::move(config), open_memory_tier(folder, tier));
   REQUIRE(cache.ok());
@@ -352,6 +460,36 @@ TEST_CASE("Blocks that lost their place come back from disk, each to its salt an
   }
 }
 
+TEST_CASE("Blocks that lost their place come back from memory") {
+  for (const uint64_t state_floats : {uint64_t{0}, uint64_t{4}}) {
+    BlockTierConfig config;
+    config.host_bytes = 1 << 16;
+    config.threaded = false;
+    auto tier = BlockTier::open(nullptr, config);
+    REQUIRE(tier.ok());
+    auto made = KvCache::create(cache_config(6, state_floats), tier.take());
+    REQUIRE(made.ok());
+    const auto cache = made.take();
+    const int64_t reusable = state_floats > 0 ? 64 : 80;  // up to the last snapshot
+    const auto a = range(0, 80), b = range(1000, 80);
+    for (int round = 0; round < 4; ++round) {
+      for (const auto* tokens : {&a, &b}) {
+        KvSequence sequence = cache->new_sequence();
+        CHECK(found(*cache, sequence, *tokens) == (round == 0 ? 0 : reusable));
+        if (sequence.num_tokens() < 80) compute(*cache, sequence, *tokens);
+        cache->release(sequence);
+        cache->block_tier()->drain();
+      }
+    }
+    CHECK(cache->stats().disk_tokens > 3 * 64);
+    CHECK(cache->stats().host.read_copies > 3 * 4);
+    cache->clear_prefix_index();
+    CHECK(cache->stats().host.bytes == 0);
+    KvSequence sequence = cache->new_sequence();
+    CHECK(found(*cache, sequence, a) == 0);
+  }
+}
+
 TEST_CASE("A recurrent state comes back with the blocks before it") {
   auto folder = std::make_shared<MemoryFolder>();
   const auto tokens = range(0, 90);
@@ -418,15 +556,15 @@ TEST_CASE("A fetch that is given up leaves the blocks to others") {
   }
   KvSequence sequence = cache->new_sequence();
   cache->match_prefix(sequence, tokens, 80);
-  REQUIRE(cache->begin_fetch(sequence, tokens, 80) == 80);
+  REQUIRE(cache->begin_fetch(sequence, tokens, 80, nullptr) == 80);
   CHECK_FALSE(cache->commit(sequence, tokens, 80).ok());
-  cache->disk_tier()->run_one();
+  cache->block_tier()->run_one();
   cache->release(sequence);
   CHECK_FALSE(sequence.fetching());
   KvSequence other = cache->new_sequence();
   const auto others = range(700, 90);
   compute(*cache, other, others);
-  cache->disk_tier()->drain();
+  cache->block_tier()->drain();
   CHECK(holds(*cache, other, others));
   CHECK(cache->stats().disk_tokens == 0);
 }

@@ -1,4 +1,4 @@
-#include "kv/disk_tier.h"
+#include "kv/block_tier.h"
 
 #include <algorithm>
 #include <new>
@@ -7,73 +7,38 @@
 
 namespace headrace::kv {
 
-// ---- a fetch ----
-
-bool BlockFetch::done() const {
-  const std::lock_guard lock(mutex_);
-  return done_;
+BlockTier::BlockTier(std::unique_ptr<TierFiles> files, BlockTierConfig config)
+    : config_(std::move(config)), files_(std::move(files)), host_(config_.host_bytes) {
+  if (files_) stats_.max_bytes = config_.max_bytes;
 }
 
-void BlockFetch::wait(std::chrono::milliseconds limit) const {
-  std::unique_lock lock(mutex_);
-  ended_.wait_for(lock, limit, [&] { return done_; });
-}
-
-size_t BlockFetch::num_delivered() const {
-  const std::lock_guard lock(mutex_);
-  return num_delivered_;
-}
-
-void BlockFetch::cancel() { end(); }
-
-bool BlockFetch::give(std::span<const std::byte> raw) {
-  const std::lock_guard lock(mutex_);
-  if (done_) return false;
-  deliver_(num_delivered_, raw);
-  if (++num_delivered_ < records_.size()) return true;
-  done_ = true;
-  ended_.notify_all();
-  return false;
-}
-
-void BlockFetch::end() {
-  const std::lock_guard lock(mutex_);
-  done_ = true;
-  ended_.notify_all();
-}
-
-// ---- the tier ----
-
-DiskTier::DiskTier(std::unique_ptr<TierFiles> files, DiskTierConfig config)
-    : config_(std::move(config)), files_(std::move(files)) {
-  stats_.max_bytes = config_.max_bytes;
-}
-
-Result<std::unique_ptr<DiskTier>> DiskTier::open(std::unique_ptr<TierFiles> files, DiskTierConfig config) {
+Result<std::unique_ptr<BlockTier>> BlockTier::open(std::unique_ptr<TierFiles> files, BlockTierConfig config) {
   if (!has_codec(config.codec)) {
     return unsupported("codec", "this build has no {}", codec_name(config.codec));
   }
-  std::unique_ptr<DiskTier> tier(new DiskTier(std::move(files), std::move(config)));
-  HEADRACE_RETURN_IF_ERROR(tier->scan());
-  tier->make_room();
+  std::unique_ptr<BlockTier> tier(new BlockTier(std::move(files), std::move(config)));
+  if (tier->files_) {
+    HEADRACE_RETURN_IF_ERROR(tier->scan());
+    tier->make_room();
+  }
   if (tier->config_.threaded) {
     try {
       tier->thread_ = std::thread([self = tier.get()] { self->work(); });
     } catch (const std::system_error& e) {
-      return resource_exhausted("disk tier", "no thread can be started: {}", e.what());
+      return resource_exhausted("cache tier", "no thread can be started: {}", e.what());
     }
   }
   return tier;
 }
 
-DiskTier::~DiskTier() { stop(); }
+BlockTier::~BlockTier() { stop(); }
 
-void DiskTier::set_source(Source source) {
+void BlockTier::set_source(Source source) {
   const std::lock_guard lock(mutex_);
   source_ = std::move(source);
 }
 
-void DiskTier::wake() {
+void BlockTier::wake() {
   {
     const std::lock_guard lock(mutex_);
     source_may_have_more_ = true;
@@ -81,7 +46,7 @@ void DiskTier::wake() {
   wake_.notify_one();
 }
 
-void DiskTier::stop() {
+void BlockTier::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -96,7 +61,7 @@ void DiskTier::stop() {
   idle_.notify_all();
 }
 
-void DiskTier::work() {
+void BlockTier::work() {
   for (;;) {
     if (run_one()) continue;
     std::unique_lock lock(mutex_);
@@ -109,7 +74,7 @@ void DiskTier::work() {
   }
 }
 
-bool DiskTier::run_one() {
+bool BlockTier::run_one() {
   const std::lock_guard turn(work_mutex_);
   std::shared_ptr<BlockFetch> fetch;
   std::shared_ptr<Pending> pending;
@@ -136,9 +101,9 @@ bool DiskTier::run_one() {
     } else if (pending) {
       write(pending);
     } else {
-      std::vector<Item> items = source();
-      if (!items.empty()) wake();
-      for (Item& item : items) put(std::move(item.record), std::move(item.raw));
+      std::vector<BlockCopy> copies = source();
+      if (!copies.empty()) wake();
+      for (BlockCopy& copy : copies) put(std::move(copy));
     }
   } catch (const std::bad_alloc&) {
     // What is lost is a copy: it will be computed again, or written when its block is evicted.
@@ -146,133 +111,76 @@ bool DiskTier::run_one() {
     const std::lock_guard lock(mutex_);
     if (!fetch) ++stats_.dropped_writes;
     if (pending) {
-      if (const auto found = index_.find(pending->record.key); found != index_.end()) erase(found);
+      if (const auto found = index_.find(pending->copy->record.key); found != index_.end()) erase(found);
     }
   }
   const std::lock_guard lock(mutex_);
-  if (pending) queued_bytes_ -= pending->raw.size();
+  if (pending) queued_bytes_ -= pending->copy->raw.size();
   working_ = false;
   return true;
 }
 
-// ---- reading ----
-
-void DiskTier::read_next(const std::shared_ptr<BlockFetch>& fetch) {
-  if (fetch->done()) return;
-  const TierRecord& record = fetch->records_[fetch->num_delivered()];
-  std::vector<std::byte> raw(record.raw_bytes);
-  const TierFault fault = read(record, raw);
-  if (fault != TierFault::kNone) {
-    {
-      const std::lock_guard lock(mutex_);
-      count(fault);
-      if (const auto found = index_.find(record.key); found != index_.end() && !found->second.pending) erase(found);
-    }
-    if (fault != TierFault::kMissing) files_->remove(tier_file_name(record.key));
-    return fetch->end();
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    ++stats_.read_files;
-    stats_.read_bytes += raw.size();
-  }
-  if (!fetch->give(raw)) return;
-  // The others have their turn: a short prefix does not wait for a long one.
-  const std::lock_guard lock(mutex_);
-  fetches_.push_back(fetch);
-}
-
-TierFault DiskTier::read(const TierRecord& record, std::vector<std::byte>& raw) {
-  std::shared_ptr<Pending> pending;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = index_.find(record.key);
-    if (found == index_.end()) return TierFault::kMissing;
-    order_.splice(order_.end(), order_, found->second.place);
-    pending = found->second.pending;
-  }
-  if (pending) {
-    if (pending->raw.size() != raw.size() || pending->record.token_ids != record.token_ids ||
-        pending->record.chain != record.chain) {
-      return TierFault::kForeign;
-    }
-    raw = pending->raw;
-    return TierFault::kNone;
-  }
-  const std::string name = tier_file_name(record.key);
-  const auto file = files_->read(name, largest_tier_record(record));
-  if (!file.ok()) {
-    switch (file.status().code()) {
-      case StatusCode::kNotFound: return TierFault::kMissing;
-      case StatusCode::kResourceExhausted: return TierFault::kDamaged;
-      default: return TierFault::kUnreadable;
-    }
-  }
-  const TierFault fault = read_tier_record(*file, record, raw);
-  if (fault == TierFault::kNone) files_->touch(name);
-  return fault;
-}
-
-void DiskTier::count(TierFault fault) {
-  switch (fault) {
-    case TierFault::kNone: return;
-    case TierFault::kMissing: ++stats_.missing_files; return;
-    case TierFault::kUnreadable: ++stats_.unreadable_files; return;
-    case TierFault::kTruncated: ++stats_.truncated_files; return;
-    case TierFault::kDamaged: ++stats_.damaged_files; return;
-    case TierFault::kForeign: ++stats_.foreign_files; return;
-  }
-}
-
-void DiskTier::fetch(std::shared_ptr<BlockFetch> fetch) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopped_ || fetch->size() == 0) return fetch->end();
-    fetches_.push_back(std::move(fetch));
-  }
-  wake_.notify_one();
-}
-
 // ---- writing ----
 
-bool DiskTier::contains(const TierKey& key) const {
+bool BlockTier::contains(const TierKey& key) const {
   const std::lock_guard lock(mutex_);
-  return index_.contains(key);
+  return host_.contains(key) || index_.contains(key);
 }
 
-bool DiskTier::has_room(uint64_t bytes) {
+bool BlockTier::lacks(const TierKey& key) const {
   const std::lock_guard lock(mutex_);
-  // One copy always fits, however large its blocks are.
-  if (queued_bytes_ == 0 || queued_bytes_ + bytes <= config_.max_queued_bytes) return true;
+  return (host_.enabled() && !host_.contains(key)) || (files_ && !index_.contains(key));
+}
+
+bool BlockTier::has_room(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (bytes <= host_.stats().max_bytes || may_queue(bytes)) return true;
   ++stats_.dropped_writes;
   return false;
 }
 
-void DiskTier::put(TierRecord record, std::vector<std::byte> raw) {
+// One copy always fits, however large its blocks are.
+bool BlockTier::may_queue(uint64_t bytes) const {
+  return files_ && (queued_bytes_ == 0 || queued_bytes_ + bytes <= config_.max_queued_bytes);
+}
+
+void BlockTier::put(BlockCopy given) {
+  const auto copy = std::make_shared<const BlockCopy>(std::move(given));
   {
     const std::lock_guard lock(mutex_);
-    if (stopped_ || index_.contains(record.key)) return;
-    auto pending = std::make_shared<Pending>(Pending{std::move(record), std::move(raw)});
-    writes_.push_back(pending);
-    try {
-      const auto place = order_.insert(order_.end(), pending->record.key);
-      try {
-        index_.emplace(pending->record.key, Entry{0, pending, place});
-      } catch (const std::bad_alloc&) {
-        order_.erase(place);
-        throw;
-      }
-    } catch (const std::bad_alloc&) {
-      writes_.pop_back();
-      throw;
+    if (stopped_) return;
+    host_.keep(copy);
+    if (!files_ || index_.contains(copy->record.key)) return;
+    if (!may_queue(copy->raw.size())) {
+      ++stats_.dropped_writes;
+      return;
     }
-    queued_bytes_ += pending->raw.size();
+    enqueue(copy);
   }
   wake_.notify_one();
 }
 
-void DiskTier::write(const std::shared_ptr<Pending>& pending) {
-  const TierKey key = pending->record.key;
+void BlockTier::enqueue(std::shared_ptr<const BlockCopy> copy) {
+  const TierKey key = copy->record.key;
+  auto pending = std::make_shared<Pending>(Pending{std::move(copy)});
+  writes_.push_back(pending);
+  try {
+    const auto place = order_.insert(order_.end(), key);
+    try {
+      index_.emplace(key, Entry{0, pending, place});
+    } catch (const std::bad_alloc&) {
+      order_.erase(place);
+      throw;
+    }
+  } catch (const std::bad_alloc&) {
+    writes_.pop_back();
+    throw;
+  }
+  queued_bytes_ += pending->copy->raw.size();
+}
+
+void BlockTier::write(const std::shared_ptr<Pending>& pending) {
+  const TierKey key = pending->copy->record.key;
   Status status;
   uint64_t bytes = 0;
   const bool wanted = [&] {
@@ -280,7 +188,8 @@ void DiskTier::write(const std::shared_ptr<Pending>& pending) {
     return !pending->cancelled;
   }();
   if (wanted) {
-    const auto file = write_tier_record(pending->record, pending->raw, config_.codec, config_.element_bytes);
+    const auto file =
+        write_tier_record(pending->copy->record, pending->copy->raw, config_.codec, config_.element_bytes);
     bytes = file.size();
     status = bytes > config_.max_bytes
                  ? resource_exhausted("disk tier", "a file of {} bytes is more than all may have", bytes)
@@ -312,7 +221,7 @@ void DiskTier::write(const std::shared_ptr<Pending>& pending) {
   }
 }
 
-void DiskTier::warn_once(const Status& status) {
+void BlockTier::warn_once(const Status& status) {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(warned_, true)) return;
@@ -322,7 +231,7 @@ void DiskTier::warn_once(const Status& status) {
 }
 
 // Called with a turn of work_mutex_.
-void DiskTier::make_room() {
+void BlockTier::make_room() {
   const bool looks = [&] {
     const std::lock_guard lock(mutex_);
     return written_since_scan_ > config_.max_bytes / 16;
@@ -344,7 +253,7 @@ void DiskTier::make_room() {
   }
 }
 
-void DiskTier::erase(Index::iterator entry) {
+void BlockTier::erase(Index::iterator entry) {
   if (!entry->second.pending) {
     stats_.bytes -= entry->second.bytes;
     --stats_.files;
@@ -354,7 +263,7 @@ void DiskTier::erase(Index::iterator entry) {
 }
 
 // The folder is the truth: what others wrote is found from here on, what they removed is not.
-Status DiskTier::scan() {
+Status BlockTier::scan() {
   HEADRACE_ASSIGN_OR_RETURN(std::vector<TierFile> files, files_->list());
   std::ranges::sort(files, {}, &TierFile::used_ns);
   Index index;
@@ -369,8 +278,9 @@ Status DiskTier::scan() {
   const std::lock_guard lock(mutex_);
   const auto num_files = static_cast<int64_t>(index.size());
   for (const auto& pending : writes_) {
-    if (pending->cancelled || index.contains(pending->record.key)) continue;
-    index.emplace(pending->record.key, Entry{0, pending, order.insert(order.end(), pending->record.key)});
+    const TierKey& key = pending->copy->record.key;
+    if (pending->cancelled || index.contains(key)) continue;
+    index.emplace(key, Entry{0, pending, order.insert(order.end(), key)});
   }
   index_ = std::move(index);
   order_ = std::move(order);
@@ -380,11 +290,12 @@ Status DiskTier::scan() {
   return Status();
 }
 
-void DiskTier::clear(const Hash128& tag) {
+void BlockTier::clear(const Hash128& tag) {
   const std::lock_guard turn(work_mutex_);
   std::vector<TierKey> victims;
   {
     const std::lock_guard lock(mutex_);
+    host_.clear(tag);
     for (const auto& pending : writes_) pending->cancelled = true;
     for (auto entry = index_.begin(); entry != index_.end();) {
       const auto here = entry++;
@@ -396,7 +307,7 @@ void DiskTier::clear(const Hash128& tag) {
   for (const TierKey& key : victims) files_->remove(tier_file_name(key));
 }
 
-void DiskTier::drain() {
+void BlockTier::drain() {
   wake();
   if (!config_.threaded) {
     while (run_one()) {
@@ -409,9 +320,14 @@ void DiskTier::drain() {
   });
 }
 
-KvDiskStats DiskTier::stats() const {
+KvDiskStats BlockTier::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;
+}
+
+KvHostStats BlockTier::host_stats() const {
+  const std::lock_guard lock(mutex_);
+  return host_.stats();
 }
 
 }  // namespace headrace::kv

@@ -1,4 +1,4 @@
-// Blocks of a KvCache on their way to disk and back.
+// Blocks of a KvCache on their way to the tiers beyond its pool and back.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -32,9 +32,9 @@ Hash128 tag_of(const KvCacheConfig& config) {
 
 // ---- keys ----
 
-Hash128 KvCache::Impl::disk_root(const std::string& salt) { return hash128(salt.data(), salt.size(), kKeySeed); }
+Hash128 KvCache::Impl::tier_root(const std::string& salt) { return hash128(salt.data(), salt.size(), kKeySeed); }
 
-Hash128 KvCache::Impl::disk_key(const Hash128& before, std::span<const int32_t> tokens) {
+Hash128 KvCache::Impl::tier_key(const Hash128& before, std::span<const int32_t> tokens) {
   // A number of an image is another one in the next process.
   if (before == kNoKey || std::ranges::any_of(tokens, [](int32_t id) { return id < 0; })) return kNoKey;
   XXH3_state_t state;
@@ -46,39 +46,39 @@ Hash128 KvCache::Impl::disk_key(const Hash128& before, std::span<const int32_t> 
   return {digest.low64, digest.high64};
 }
 
-Hash128 KvCache::Impl::disk_key_of(int32_t parent, const std::string& salt, std::span<const int32_t> tokens) const {
-  return disk_key(parent < 0 ? disk_root(salt) : disk->keys[static_cast<size_t>(parent)], tokens);
+Hash128 KvCache::Impl::tier_key_of(int32_t parent, const std::string& salt, std::span<const int32_t> tokens) const {
+  return tier_key(parent < 0 ? tier_root(salt) : tier->keys[static_cast<size_t>(parent)], tokens);
 }
 
-kv::TierRecord KvCache::Impl::disk_record(kv::TierKind kind, const Hash128& key, const Hash128& chain,
+kv::TierRecord KvCache::Impl::tier_record(kv::TierKind kind, const Hash128& key, const Hash128& chain,
                                           std::span<const int32_t> tokens) const {
   kv::TierRecord record;
-  record.key = {disk->tag, key, kind};
+  record.key = {tier->tag, key, kind};
   record.chain = chain;
   record.token_ids.assign(tokens.begin(), tokens.end());
-  record.raw_bytes = kind == kv::TierKind::kBlock ? disk->block_bytes : states.state_bytes();
+  record.raw_bytes = kind == kv::TierKind::kBlock ? tier->block_bytes : states.state_bytes();
   return record;
 }
 
-// ---- to disk ----
+// ---- out of the pool ----
 
-void KvCache::Impl::open_disk(std::unique_ptr<kv::DiskTier> tier) {
-  disk = std::make_unique<Disk>();
-  disk->tag = tag_of(config);
-  for (const KvLayout& layout : config.layers) disk->block_bytes += layout.block_bytes();
-  disk->keys.resize(static_cast<size_t>(pool.num_blocks()));
-  disk->listed.resize(static_cast<size_t>(pool.num_blocks()));
-  tier->set_source([this] { return next_unwritten(); });
-  disk->tier = std::move(tier);
+void KvCache::Impl::open_tier(std::unique_ptr<kv::BlockTier> blocks) {
+  tier = std::make_unique<Tier>();
+  tier->tag = tag_of(config);
+  for (const KvLayout& layout : config.layers) tier->block_bytes += layout.block_bytes();
+  tier->keys.resize(static_cast<size_t>(pool.num_blocks()));
+  tier->listed.resize(static_cast<size_t>(pool.num_blocks()));
+  blocks->set_source([this] { return next_unwritten(); });
+  tier->blocks = std::move(blocks);
 }
 
-// What there is to write of a block's kind; nothing where it is on disk or on its way. No memory is taken before that is known.
+// What there is to keep of a block's kind; nothing where it is kept or on its way. No memory is taken before that is known.
 std::optional<kv::TierRecord> KvCache::Impl::unwritten(kv::TierKind kind, int32_t block) const {
   if (!index.contains(block)) return std::nullopt;
-  const Hash128& key = disk->keys[static_cast<size_t>(block)];
+  const Hash128& key = tier->keys[static_cast<size_t>(block)];
   if (key == kNoKey || (kind == kv::TierKind::kState && states.snapshot(block) < 0)) return std::nullopt;
-  if (disk->tier->contains({disk->tag, key, kind})) return std::nullopt;
-  return disk_record(kind, key, index.hash(block), index.tokens(block));
+  if (!tier->blocks->lacks({tier->tag, key, kind})) return std::nullopt;
+  return tier_record(kind, key, index.hash(block), index.tokens(block));
 }
 
 std::vector<std::byte> KvCache::Impl::copy_of(kv::TierKind kind, int32_t block) {
@@ -86,7 +86,7 @@ std::vector<std::byte> KvCache::Impl::copy_of(kv::TierKind kind, int32_t block) 
     const std::byte* const data = states.data(states.snapshot(block));
     return {data, data + states.state_bytes()};
   }
-  std::vector<std::byte> copy(disk->block_bytes);
+  std::vector<std::byte> copy(tier->block_bytes);
   int64_t first_token = -1;  // not known yet
   size_t at = 0;
   for (size_t layer = 0; layer < config.layers.size(); ++layer) {
@@ -112,7 +112,8 @@ std::vector<std::byte> KvCache::Impl::copy_of(kv::TierKind kind, int32_t block) 
 void KvCache::Impl::stage(kv::TierKind kind, int32_t block) {
   try {
     auto record = unwritten(kind, block);
-    if (record && disk->tier->has_room(record->raw_bytes)) disk->tier->put(std::move(*record), copy_of(kind, block));
+    if (record && tier->blocks->has_room(record->raw_bytes))
+      tier->blocks->put({std::move(*record), copy_of(kind, block)});
   } catch (const std::bad_alloc&) {
     // It is lost, and computed again by whoever needs it.
   }
@@ -121,23 +122,23 @@ void KvCache::Impl::stage(kv::TierKind kind, int32_t block) {
 // Nobody holds the block: it is written when there is time, so that its eviction copies nothing and a later process finds it.
 void KvCache::Impl::list_unwritten(int32_t block) {
   const auto at = static_cast<size_t>(block);
-  if (disk->listed[at] || disk->keys[at] == kNoKey) return;
+  if (tier->listed[at] || tier->keys[at] == kNoKey) return;
   try {
-    disk->unwritten.push_back(block);
+    tier->unwritten.push_back(block);
   } catch (const std::bad_alloc&) {
     return;  // it is copied when it is evicted
   }
-  disk->listed[at] = true;
-  disk->tier->wake();
+  tier->listed[at] = true;
+  tier->blocks->wake();
 }
 
-std::vector<kv::DiskTier::Item> KvCache::Impl::next_unwritten() {
-  std::vector<kv::DiskTier::Item> items;
+std::vector<kv::BlockCopy> KvCache::Impl::next_unwritten() {
+  std::vector<kv::BlockCopy> items;
   const std::lock_guard lock(mutex);
-  while (items.empty() && !disk->unwritten.empty()) {
-    const int32_t block = disk->unwritten.front();
-    disk->unwritten.pop_front();
-    disk->listed[static_cast<size_t>(block)] = false;
+  while (items.empty() && !tier->unwritten.empty()) {
+    const int32_t block = tier->unwritten.front();
+    tier->unwritten.pop_front();
+    tier->listed[static_cast<size_t>(block)] = false;
     for (const kv::TierKind kind : {kv::TierKind::kBlock, kv::TierKind::kState}) {
       if (auto record = unwritten(kind, block)) items.push_back({std::move(*record), copy_of(kind, block)});
     }
@@ -146,28 +147,29 @@ std::vector<kv::DiskTier::Item> KvCache::Impl::next_unwritten() {
 }
 
 void KvCache::flush_disk() {
-  if (!impl_->disk) return;
+  if (!impl_->tier) return;
   {
     const std::lock_guard lock(impl_->mutex);
     for (int32_t block = 0; block < impl_->pool.num_blocks(); ++block) {
       if (impl_->index.contains(block)) impl_->list_unwritten(block);
     }
   }
-  impl_->disk->tier->drain();
+  impl_->tier->blocks->drain();
 }
 
-kv::DiskTier* KvCache::disk_tier() { return impl_->disk ? impl_->disk->tier.get() : nullptr; }
+kv::BlockTier* KvCache::block_tier() { return impl_->tier ? impl_->tier->blocks.get() : nullptr; }
 
-// ---- from disk ----
+// ---- into the pool ----
 
-int64_t KvCache::begin_fetch(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens) {
+int64_t KvCache::begin_fetch(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens,
+                             const FetchJudge& is_worth) {
   const int64_t stored = sequence.num_tokens_;
-  if (sequence.cache_.get() != this || !impl_->disk || sequence.fetch_ || sequence.open_end_ >= 0) return stored;
-  // A secret sequence leaves no trace on disk, not even that a file was read.
+  if (sequence.cache_.get() != this || !impl_->tier || sequence.fetch_ || sequence.open_end_ >= 0) return stored;
+  // A secret sequence leaves no trace in a tier, not even that a file was read.
   if (sequence.secret_ || stored % impl_->block_size != 0) return stored;
   const auto size = static_cast<size_t>(impl_->block_size);
   const int64_t wanted = std::clamp<int64_t>(max_tokens, 0, static_cast<int64_t>(token_ids.size()));
-  kv::DiskTier& tier = *impl_->disk->tier;
+  kv::BlockTier& tier = *impl_->tier->blocks;
   std::vector<kv::TierRecord> records;
   int64_t end = stored;
   {
@@ -176,15 +178,15 @@ int64_t KvCache::begin_fetch(KvSequence& sequence, std::span<const int32_t> toke
     if (last >= 0 && !impl_->index.contains(last)) return stored;
     Hash128 chain =
         last >= 0 ? impl_->index.hash(last) : kv::PrefixIndex::root_hash(impl_->config.identity, *sequence.salt_);
-    Hash128 key = last >= 0 ? impl_->disk->keys[static_cast<size_t>(last)] : Impl::disk_root(*sequence.salt_);
+    Hash128 key = last >= 0 ? impl_->tier->keys[static_cast<size_t>(last)] : Impl::tier_root(*sequence.salt_);
     size_t with_state = 0;
     for (; end + impl_->block_size <= wanted; end += impl_->block_size) {
       const auto tokens = token_ids.subspan(static_cast<size_t>(end), size);
       chain = impl_->index.child_hash(chain, tokens);
-      key = Impl::disk_key(key, tokens);
-      if (key == kNoKey || !tier.contains({impl_->disk->tag, key, kv::TierKind::kBlock})) break;
-      records.push_back(impl_->disk_record(kv::TierKind::kBlock, key, chain, tokens));
-      if (impl_->has_state() && tier.contains({impl_->disk->tag, key, kv::TierKind::kState}))
+      key = Impl::tier_key(key, tokens);
+      if (key == kNoKey || !tier.contains({impl_->tier->tag, key, kv::TierKind::kBlock})) break;
+      records.push_back(impl_->tier_record(kv::TierKind::kBlock, key, chain, tokens));
+      if (impl_->has_state() && tier.contains({impl_->tier->tag, key, kv::TierKind::kState}))
         with_state = records.size();
     }
     if (impl_->has_state()) {
@@ -195,8 +197,12 @@ int64_t KvCache::begin_fetch(KvSequence& sequence, std::span<const int32_t> toke
     if (records.empty()) return stored;
     if (impl_->has_state()) {
       const kv::TierRecord& at = records.back();
-      records.insert(records.begin(), impl_->disk_record(kv::TierKind::kState, at.key.key, at.chain, at.token_ids));
+      records.insert(records.begin(), impl_->tier_record(kv::TierKind::kState, at.key.key, at.chain, at.token_ids));
     }
+  }
+  if (is_worth && !is_worth(end, tier.predict_ns(records))) {
+    tier.forgo();
+    return stored;
   }
   if (!reserve(sequence, end).ok()) return stored;
 
@@ -268,8 +274,8 @@ int64_t KvCache::end_fetch(KvSequence& sequence, std::span<const int32_t> token_
 
 int64_t KvCache::match_and_fetch(KvSequence& sequence, std::span<const int32_t> token_ids, int64_t max_tokens) {
   match_prefix(sequence, token_ids, max_tokens);
-  if (begin_fetch(sequence, token_ids, max_tokens) == sequence.num_tokens_) return sequence.num_tokens_;
-  if (!impl_->disk->tier->threaded()) impl_->disk->tier->drain();
+  if (begin_fetch(sequence, token_ids, max_tokens, nullptr) == sequence.num_tokens_) return sequence.num_tokens_;
+  if (!impl_->tier->blocks->threaded()) impl_->tier->blocks->drain();
   while (!fetch_done(sequence)) wait_fetch(sequence, std::chrono::seconds(1));
   return end_fetch(sequence, token_ids);
 }
