@@ -452,6 +452,14 @@ py::dict metrics_dict(const headrace::Scheduler& scheduler) {
   HEADRACE_PUT(disk_truncated_files);
   HEADRACE_PUT(disk_damaged_files);
   HEADRACE_PUT(disk_foreign_files);
+  HEADRACE_PUT(forgone_loads);
+  HEADRACE_PUT(host_max_bytes);
+  HEADRACE_PUT(host_bytes);
+  HEADRACE_PUT(host_copies);
+  HEADRACE_PUT(host_kept_copies);
+  HEADRACE_PUT(host_read_copies);
+  HEADRACE_PUT(host_read_bytes);
+  HEADRACE_PUT(host_evicted_copies);
 #undef HEADRACE_PUT
   out["queue"] = latency_dict(scheduler.latency(HEADRACE_LATENCY_QUEUE));
   out["first_token"] = latency_dict(scheduler.latency(HEADRACE_LATENCY_FIRST_TOKEN));
