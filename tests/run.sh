@@ -53,12 +53,13 @@ if wants fuzz || wants asan; then
 fi
 
 if wants fuzz; then
-  echo "== fuzz: 30 seconds from the seeds, each"
+  echo "== fuzz: 30 seconds from the seeds, each; a minute of the scheduler's"
   run_fuzzer() {
-    local scratch
+    local scratch seconds=30
+    if [ "$1" = scheduler_fuzz ]; then seconds=60; fi
     scratch=$(mktemp -d)
     cp -r tests/fuzz/corpus/"${1%_fuzz}"/. "$scratch"
-    if build/fuzz/bin/"$1" -max_total_time=30 -rss_limit_mb=4096 -timeout=25 -print_final_stats=1 \
+    if build/fuzz/bin/"$1" -max_total_time=$seconds -rss_limit_mb=4096 -timeout=25 -print_final_stats=1 \
       -artifact_prefix="$log/$1-" "$scratch" >"$log/$1.log" 2>&1; then
       echo "   $1: $(grep -o 'stat::number_of_executed_units: .*' "$log/$1.log" | grep -o '[0-9]*') inputs, no finding"
     else

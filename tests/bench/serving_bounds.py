@@ -6,8 +6,9 @@
 cached    A prompt of --context tokens is computed, then one that ends in --uncached other tokens. Printed: both times to the
           first token, the tokens computed, and the bound of the second: 1.15 times the cost of its rows alone, which is that of
           a prompt of as many tokens with nothing before it, and the attention to --context keys at 60 % of --peak multiply-adds.
-gap       7 sequences decode. Printed: median and p99 of the time between their tokens alone, and while a prompt of
-          --context tokens is computed among them; and how long that prompt took.
+gap       7 sequences decode. Printed: median and p99 of the time between their tokens alone, before and behind a prompt of
+          --context tokens that is computed among them, and during it; each of those gaps over the median alone, which grows with
+          the sequences from that before to that behind; and how long the prompt took.
 tenants   One tenant has a request at a time. Printed: the p95 of its time to the first token alone, and beside a tenant that keeps
           200 requests queued; and the longest step.
 
@@ -91,7 +92,7 @@ class Bench:
         gaps.clear()
         for _ in range(200):
             step()
-        alone = gaps[:]
+        before = gaps[:]
         gaps.clear()
         start = time.perf_counter()
         prompt = scheduler.submit(self.prompt(self.args.context), max_tokens=1, ignore_eos=True)
@@ -100,9 +101,16 @@ class Bench:
             event = scheduler.next_event(prompt)
             if event is not None and event["is_last"]:
                 break
-        print(f"gap: alone {1e3 * percentile(alone, 0.5):.1f} ms, p99 {1e3 * percentile(alone, 0.99):.1f}; with a prompt of {self.args.context}: "
-              f"{1e3 * percentile(gaps, 0.5):.1f} ms, p99 {1e3 * percentile(gaps, 0.99):.1f}, "
-              f"{percentile(gaps, 0.99) / percentile(alone, 0.5):.2f} times (bound: 2.5); the prompt took {time.perf_counter() - start:.1f} s")
+        took, during = time.perf_counter() - start, gaps[:]
+        gaps.clear()
+        for _ in range(100):
+            step()
+        at = [percentile(alone, 0.5) for alone in (before, gaps)]
+        ratios = [gap / (at[0] + (at[1] - at[0]) * i / len(during)) for i, gap in enumerate(during)]
+        shown = ", ".join(f"{name} {1e3 * percentile(part, 0.5):.1f} ms, p99 {1e3 * percentile(part, 0.99):.1f}"
+                          for name, part in (("before", before), ("behind", gaps), (f"with a prompt of {self.args.context}", during)))
+        print(f"gap: {shown}: {percentile(ratios, 0.5):.2f} times the gap alone, p99 {percentile(ratios, 0.99):.2f} (bound: 2.5); "
+              f"the prompt took {took:.1f} s")
         for request in ids:
             scheduler.cancel(request)
 

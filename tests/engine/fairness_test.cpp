@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "engine/toy_engine.h"
 
@@ -241,6 +242,46 @@ TEST_CASE("the same in time where prompts may only stretch the steps of decoding
       const auto [alone, beside] = alone_and_beside(toy, shape);
       const int64_t step_ns = quantile(toy.executor->ns_of_runs, 1.0);
       CHECK(quantile(beside.ns, 0.95) <= 2 * quantile(alone.ns, 0.95) + step_ns);
+    }
+  }
+}
+
+TEST_CASE("a burst of another tenant stretches the gap between tokens to three times a step of all that may decode") {
+  const double step_ns = 15e6, row_ns = 1.3e6, pair_ns = 400.0;
+  for (const TenantShape& shape : kTenantShapes) {
+    for (const int32_t limit : {0, 3}) {
+      INFO("prompts of " << shape.other_prompt << ", " << shape.max_num_seqs << " sequences, " << limit
+                         << " of the burst");
+      Toy toy(last_token_logits);
+      toy.options.kv_max_tokens = 200000;
+      toy.options.max_num_seqs = shape.max_num_seqs;
+      toy.options.schedule_mode = ScheduleMode::kBalanced;
+      toy.executor->cost = machine(step_ns, row_ns, pair_ns);
+      auto scheduler = toy.scheduler();
+      schedule::TenantLimits burst;
+      burst.max_num_seqs = limit;
+      REQUIRE(scheduler->set_tenant("large", burst).ok());
+      const uint64_t steady = submit(*scheduler, of_tenant("small", prompt_of(shape.prompt, 1), 0));
+      for (int i = 0; i < 20; ++i) step(*scheduler);
+      uint64_t submitted = 0;
+      std::map<uint64_t, Outcome> results;
+      std::vector<double> gaps;
+      int64_t last_ns = toy.executor->now_ns.load();
+      for (size_t seen = results[steady].all.size(); gaps.size() < 600;) {
+        for (; submitted < 200 + scheduler->tenant("large")->metrics.finished_requests; ++submitted) {
+          submit(*scheduler, of_tenant("large", prompt_of(shape.other_prompt, 5000 + submitted), shape.other_tokens));
+        }
+        step(*scheduler);
+        drain(*scheduler, results);
+        const int64_t now_ns = toy.executor->now_ns.load();
+        if (std::exchange(seen, results[steady].all.size()) == seen) continue;
+        gaps.push_back(static_cast<double>(now_ns - std::exchange(last_ns, now_ns)));
+      }
+      const double sequences = limit > 0 ? limit + 1 : shape.max_num_seqs;
+      const double context = static_cast<double>(shape.other_prompt) + static_cast<double>(shape.other_tokens);
+      const double all_decode = step_ns + sequences * (row_ns + pair_ns * context);
+      CHECK(scheduler->tenant("large")->metrics.finished_requests > 2);
+      CHECK(quantile(gaps, 0.99) <= 3.0 * all_decode * 1.05);
     }
   }
 }
