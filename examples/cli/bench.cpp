@@ -190,12 +190,15 @@ void serve(const BenchArguments& arguments) {
   std::vector<TraceRequest> trace = synthetic_trace(arguments.serve, arguments.serve_requests, arguments.serve_rate);
   if (trace.empty()) trace = read_trace(arguments.serve);
   if (!arguments.plots.empty()) std::filesystem::create_directories(arguments.plots);
-  const headrace::Options options = arguments.model.options();
+  if (!arguments.trace.empty()) require_output(arguments.trace, arguments.model.path);
+  headrace::Options options = arguments.model.options();
+  if (!arguments.trace.empty()) options.set("engine.profile", "trace");
   const headrace::Model model = arguments.model.load(options);
   headrace::Scheduler scheduler(model, options);
   nlohmann::ordered_json out = {{"model", arguments.model.path}, {"trace", arguments.serve}};
   ReplayRecord record;
   out.update(replay(trace, model, scheduler, &record));
+  if (!arguments.trace.empty()) write_file(arguments.trace, model.describe_trace());
   if (!arguments.plots.empty()) {
     const std::string title = std::filesystem::path(arguments.model.path).filename().string() + ", " +
                               std::filesystem::path(arguments.serve).filename().string();
@@ -284,13 +287,16 @@ void add_bench(CLI::App& app) {
           ->transform(within(1, 1 << 20))};
   CLI::Option* rates_only = command->add_flag("--rates-only", arguments->rates_only, "no run with the ops measured");
   CLI::Option* trace =
-      command->add_option("--trace", arguments->trace, "write the steps and ops of that run as Chrome trace events")
+      command
+          ->add_option("--trace", arguments->trace,
+                       "write the requests, steps and ops of that run, or of --serve, as Chrome trace events")
           ->excludes(rates_only);
-  of_runs.insert(of_runs.end(), {rates_only, trace});
+  of_runs.push_back(rates_only);
   command->add_flag("--json", arguments->json, "print one JSON object");
   CLI::Option* sweeps =
       command->add_flag("--sweep", arguments->sweep, "instead: a table of rates over sequences at once and context");
   for (CLI::Option* option : of_runs) option->excludes(sweeps);
+  trace->excludes(sweeps);
   SweepArguments& grid = arguments->sweep_arguments;
   add_number_list(*command, "--sweep-contexts", grid.contexts, 1, kMostTokens,
                   "tokens before decoding (default 512 to 32768)")

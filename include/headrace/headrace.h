@@ -167,8 +167,9 @@ HEADRACE_API headrace_status headrace_model_inspect(const char* path, size_t pat
  * docs/c-abi.md. HEADRACE_FAILED_PRECONDITION where it was loaded with the option "engine.profile" off, the default. */
 HEADRACE_API headrace_status headrace_model_describe_profile(const headrace_model* model, char* buffer, size_t capacity,
                                                              size_t* needed, headrace_error** error);
-/* [any] The steps, passes and ops since then one by one, as trace events that Perfetto and chrome://tracing show ("engine.profile"
- * must be "trace"). The first 262,144 are kept; "otherData" says how many were not. */
+/* [any] The steps, passes and ops since then one by one, and what became of each request, as trace events that Perfetto and
+ * chrome://tracing show ("engine.profile" must be "trace"). The first 262,144 calls and 131,072 events of requests are kept;
+ * "otherData" says how many were not. */
 HEADRACE_API headrace_status headrace_model_describe_trace(const headrace_model* model, char* buffer, size_t capacity,
                                                            size_t* needed, headrace_error** error);
 

@@ -115,6 +115,26 @@ void write_event(JsonWriter& out, const OpProfile::TraceEvent& event) {
   out.end_object();
 }
 
+// Viewers show the marks of one id as a track of its own.
+void write_mark(JsonWriter& out, const TraceMark& mark) {
+  constexpr const char* kPhases[] = {"b", "n", "e"};
+  out.begin_object();
+  out.member("name", mark.name);
+  out.member("cat", "request");
+  out.member("ph", kPhases[static_cast<int32_t>(mark.kind)]);
+  out.member("ts", static_cast<double>(mark.ns) / 1e3);
+  out.member("pid", kProcess);
+  out.member("tid", 0);
+  out.member("id", fmt::format("{}.{}", mark.group, mark.id));
+  out.key("args");
+  out.begin_object();
+  if (mark.kind == TraceMark::Kind::kPoint) out.member("index", mark.part);
+  if (!mark.value_name.empty()) out.member(mark.value_name, mark.value);
+  if (!mark.detail.empty()) out.member("reason", mark.detail);
+  out.end_object();
+  out.end_object();
+}
+
 std::string describe_events(const OpProfile& profile) {
   const OpProfile::Trace trace = profile.trace();
   JsonWriter out;
@@ -126,6 +146,7 @@ std::string describe_events(const OpProfile& profile) {
   for (const OpProfile::TraceEvent& event : trace.events) threads.insert(event.thread);
   for (const int32_t thread : threads) write_name(out, thread, fmt::format("calling thread {}", thread));
   for (const OpProfile::TraceEvent& event : trace.events) write_event(out, event);
+  for (const TraceMark& mark : trace.marks) write_mark(out, mark);
   out.end_array();
   out.member("displayTimeUnit", "ms");
   out.key("otherData");

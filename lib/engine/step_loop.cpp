@@ -13,6 +13,16 @@ namespace headrace::engine {
 
 using schedule::SequenceState;
 
+namespace {
+
+// Null where requests are not traced.
+OpProfile* tracing_profile(const EngineModel& model) {
+  OpProfile* const profile = model.executor->profile();
+  return profile != nullptr && profile->with_trace() ? profile : nullptr;
+}
+
+}  // namespace
+
 StepLoop::StepLoop(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvCache> kv_cache,
                    schedule::StepLimits limits, const schedule::SchedulePolicy& policy,
                    std::vector<std::shared_ptr<speculation::Drafter>> drafters, const GuessPolicy& guess_policy)
@@ -21,6 +31,8 @@ StepLoop::StepLoop(std::shared_ptr<const EngineModel> model, std::shared_ptr<KvC
       limits_(limits),
       policy_(policy),
       context_limit_(context_limit(*model_, *kv_cache_)),
+      trace_(tracing_profile(*model_)),
+      trace_group_(trace_ != nullptr ? trace_->new_group() : 0),
       fair_(policy.output_weight),
       speculator_(
           std::move(drafters), model_->executor->vocab_size(),
@@ -75,7 +87,9 @@ void StepLoop::accept(const std::shared_ptr<LiveRequest>& request) {
     }
   }
   enqueue(*request->samples[0]);
-  if (requests_.emplace(request->id, request).second) ++num_unscheduled_;
+  if (!requests_.emplace(request->id, request).second) return;
+  ++num_unscheduled_;
+  trace_begin(*request);
 }
 
 void StepLoop::reap() {
@@ -446,6 +460,7 @@ void StepLoop::count_token(Sample& sample, bool first) {
   ++metrics_.output_tokens;
   ++tenant.metrics.output_tokens;
   if (first) {
+    trace(sample, "first_token");
     sample.first_token_ns = now;
     metrics_.first_token.record(now);
     tenant.metrics.first_token.record(now);
@@ -545,6 +560,11 @@ void StepLoop::finish(LiveRequest& request, uint32_t index, FinishReason reason)
     usage.speculation = sample->speculation.counts;
   }
   end->finish_reason = reason;
+  trace(request, index,
+        {.name = "finished",
+         .value_name = "output_tokens",
+         .detail = finish_reason_name(reason),
+         .value = usage.output_tokens});
   end->number = num_events_++;
   // Memory first: once the books say that the sample ended, its event is there.
   events_.push_back(std::move(end));
@@ -574,6 +594,7 @@ void StepLoop::finish_open(LiveRequest& request, FinishReason reason) {
 
 void StepLoop::fail(LiveRequest& request, Status status) {
   if (request.num_open == 0) return;
+  trace(request, 0, {.name = "failed"});
   Event event;
   event.type = EventType::kFailed;
   event.status = std::move(status);
@@ -588,6 +609,7 @@ void StepLoop::fail(LiveRequest& request, Status status) {
 void StepLoop::forget_if_ended(LiveRequest& request) {
   const auto found = requests_.find(request.id);
   if (request.num_open > 0 || found == requests_.end()) return;
+  trace_end(request);
   mark_scheduled(request);
   ++metrics_.finished_requests;
   ++request.tenant->metrics.finished_requests;

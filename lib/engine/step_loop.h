@@ -131,6 +131,12 @@ class StepLoop {
   void start_running(Sample& sample);
   void stop_running(Sample& sample);  // or loading
 
+  // step_loop_trace.cpp
+  void trace(const LiveRequest& request, uint32_t index, TraceMark mark) const;
+  void trace(const Sample& sample, std::string_view name, std::string_view value_name = {}, int64_t value = 0) const;
+  void trace_begin(const LiveRequest& request) const;
+  void trace_end(const LiveRequest& request) const;
+
   // step_loop_speculation.cpp
   speculation::DraftContext draft_context(const Sample& sample) const;
   int64_t most_guesses(const Sample& sample) const;
@@ -189,6 +195,8 @@ class StepLoop {
   const schedule::StepLimits limits_;
   const schedule::SchedulePolicy policy_;
   const int64_t context_limit_;
+  OpProfile* const trace_;  // null: nobody traces
+  const uint64_t trace_group_;
 
   std::map<uint64_t, std::shared_ptr<LiveRequest>> requests_;  // that have not ended
   schedule::RequestQueue queue_;

@@ -276,6 +276,9 @@ void StepLoop::dequeue(Sample& sample) {
 
 // The caller has made room in running_.
 void StepLoop::start_running(Sample& sample) {
+  if (sample.sequence.state == SequenceState::kPreempted) {
+    trace(sample, "resumed", "kept_tokens", sample.sequence.num_computed());
+  }
   running_.push_back(&sample);
   sample.sequence.state = SequenceState::kRunning;
   ++sample.request.tenant->metrics.num_running;
@@ -291,6 +294,7 @@ void StepLoop::stop_running(Sample& sample) {
 // Gives its room up and waits to be computed again.
 void StepLoop::start_over(Sample& sample) {
   enqueue(sample);  // first: it may find no memory
+  trace(sample, "preempted", "computed_tokens", sample.sequence.num_computed());
   kv_cache_->release(sample.sequence.kv);
   stop_running(sample);
   sample.sequence.state = SequenceState::kPreempted;
@@ -325,7 +329,10 @@ void StepLoop::enter(Sample& sample, const schedule::StepGrant& grant, const Ste
   entry.start = demand.first_row;
   entry.decoding = demand.decoding();
   entry.paths.emplace_back().grant = grant;
-  if (!demand.decoding()) fair_.begin_turn(*sample.request.tenant);
+  if (!demand.decoding()) {
+    fair_.begin_turn(*sample.request.tenant);
+    trace(sample, "prompt_rows", "rows", grant.num_rows);
+  }
   // What a preempted sequence computes again was not its tenant's wish.
   schedule::Sequence& sequence = sample.sequence;
   const int64_t end = std::min(demand.first_row + grant.num_rows, sequence.prompt_size);
@@ -459,6 +466,7 @@ void StepLoop::count_start(LiveRequest& request, int64_t cached_tokens) {
   tenant.prompt_tokens += prompt;
   metrics_.cached_tokens += cached;
   tenant.cached_tokens += cached;
+  trace(request, 0, {.name = "scheduled", .value_name = "cached_tokens", .value = cached_tokens});
   metrics_.queue.record(request.queue_ns);
   tenant.queue.record(request.queue_ns);
 }
@@ -526,6 +534,7 @@ bool StepLoop::load(Sample& sample) {
   leave_queue(sample);
   loading_.push_back(&sample);
   sequence.state = SequenceState::kLoading;
+  trace(sample, "loading", "tokens", end - found);
   ++sample.request.tenant->metrics.num_running;
   sample.request.tenant->changed = true;
   return true;
@@ -542,6 +551,7 @@ void StepLoop::take_loaded() {
     const int64_t stored = kv_cache_->end_fetch(sequence.kv, sequence.token_ids);
     metrics_.disk_tokens += static_cast<uint64_t>(stored - found);
     metrics_.reused_tokens += static_cast<uint64_t>(stored);
+    trace(*sample, "loaded", "tokens", stored - found);
     const int64_t reusable = sequence.num_reusable();
     if (!sample->request.scheduled) {
       if (reusable - stored < kv_cache_->block_size()) {

@@ -16,7 +16,9 @@ std::string_view profiled_op_name(ProfiledOp op) {
 }
 
 OpProfile::OpProfile(bool with_trace) : with_trace_(with_trace) {
-  if (with_trace) events_.reserve(kTraceEvents);
+  if (!with_trace) return;
+  events_.reserve(kTraceEvents);
+  marks_.reserve(kTraceMarks);
 }
 
 void OpProfile::record(const ProfiledCall& call, int64_t begin_ns, int64_t end_ns) {
@@ -46,6 +48,21 @@ void OpProfile::record(const ProfiledCall& call, int64_t begin_ns, int64_t end_n
   }
 }
 
+uint64_t OpProfile::new_group() {
+  const std::lock_guard lock(mutex_);
+  return num_groups_++;
+}
+
+void OpProfile::mark(const TraceMark& mark) {
+  if (!with_trace_) return;
+  const std::lock_guard lock(mutex_);
+  if (marks_.size() < kTraceMarks) {
+    marks_.push_back(mark);
+  } else {
+    ++dropped_;
+  }
+}
+
 std::vector<OpProfile::Sum> OpProfile::sums() const {
   const std::lock_guard lock(mutex_);
   return {sums_.begin(), sums_.begin() + static_cast<ptrdiff_t>(num_sums_)};
@@ -53,7 +70,7 @@ std::vector<OpProfile::Sum> OpProfile::sums() const {
 
 OpProfile::Trace OpProfile::trace() const {
   const std::lock_guard lock(mutex_);
-  return {events_, dropped_};
+  return {events_, marks_, dropped_};
 }
 
 }  // namespace headrace

@@ -55,6 +55,18 @@ struct ProfiledCall {
   uint64_t multiply_adds = 0;
 };
 
+// What happens to one of the things that go on side by side over many steps: a request, say. Names are static.
+struct TraceMark {
+  enum class Kind : int32_t { kBegin, kPoint, kEnd };
+  Kind kind = Kind::kPoint;
+  std::string_view name = {};
+  std::string_view value_name = {}, detail = {};  // either may be empty
+  int64_t value = 0;
+  uint64_t group = 0, id = 0;  // whose: a number within a group
+  uint32_t part = 0;           // of it
+  int64_t ns = 0;              // since the profile was made
+};
+
 enum class ProfileMode : int32_t { kOff, kSums, kTrace };
 
 // Thread rule: every function may be called from any thread. Recording allocates nothing.
@@ -74,18 +86,24 @@ class OpProfile {
   };
   struct Trace {
     std::vector<TraceEvent> events;  // in the order they ended
-    uint64_t dropped;                // calls that came when the room was used up
+    std::vector<TraceMark> marks;    // in the order they were made
+    uint64_t dropped;                // calls and marks that came when the room was used up
   };
 
-  // with_trace holds room for kTraceEvents calls; throws std::bad_alloc where there is none. Its pages are touched as
+  // with_trace holds room for kTraceEvents calls and kTraceMarks marks; throws std::bad_alloc where there is none. Its pages are touched as
   // calls are recorded.
   explicit OpProfile(bool with_trace);
 
   static constexpr size_t kTraceEvents = size_t{1} << 18;
+  static constexpr size_t kTraceMarks = size_t{1} << 17;
 
   bool with_trace() const { return with_trace_; }
   int64_t now_ns() const { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start_).count(); }
   void record(const ProfiledCall& call, int64_t begin_ns, int64_t end_ns);
+  // A group that nobody else's marks are in.
+  uint64_t new_group();
+  // With a trace only.
+  void mark(const TraceMark& mark);
 
   // In the order of first use.
   std::vector<Sum> sums() const;
@@ -102,6 +120,8 @@ class OpProfile {
   std::array<Sum, kMostSums> sums_;
   size_t num_sums_ = 0;
   std::vector<TraceEvent> events_;
+  std::vector<TraceMark> marks_;
+  uint64_t num_groups_ = 0;
   uint64_t dropped_ = 0;
 };
 

@@ -118,7 +118,10 @@ TEST_CASE("a trace has each call as an event inside its step") {
   std::map<std::string, uint64_t> calls;
   std::vector<std::pair<double, double>> steps;
   std::vector<json> named, events;
-  for (const json& event : trace.at("traceEvents")) (event.at("ph") == "M" ? named : events).push_back(event);
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.value("cat", "") == "request") continue;
+    (event.at("ph") == "M" ? named : events).push_back(event);
+  }
   REQUIRE(named.size() == 2);  // the process and the only thread that stepped
   CHECK(named[0].at("name") == "process_name");
   CHECK(named[1].at("name") == "thread_name");
@@ -159,6 +162,104 @@ TEST_CASE("a trace tells calling threads apart") {
   }
   CHECK(seen.size() == 2);
   CHECK(named == seen);
+}
+
+namespace {
+
+// Names of what became of each request, in their order, with what its ends are.
+std::map<std::string, std::vector<std::string>> request_tracks(const json& trace) {
+  std::map<std::string, std::vector<std::string>> tracks;
+  std::map<std::string, double> last;
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.value("cat", "") != "request") continue;
+    const std::string id = event.at("id"), phase = event.at("ph");
+    CHECK(event.at("ts").get<double>() >= last[id]);
+    last[id] = event.at("ts");
+    tracks[id].push_back(phase == "n" ? event.at("name").get<std::string>() : phase);
+  }
+  return tracks;
+}
+
+}  // namespace
+
+TEST_CASE("a trace has what became of each request, in order and with one end") {
+  using Track = std::vector<std::string>;
+  const headrace::Model model = headrace::Model::load(tiny_path(), options_of("trace"));
+  headrace::Options options;
+  options.set("kv.max_tokens", "64").set("scheduler.max_num_batched_tokens", "16");
+  headrace::Scheduler scheduler(model, options);
+  const auto ask = [&](int32_t first, int64_t count, int64_t output) {
+    headrace::Request request(model);
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < count; ++i) tokens.push_back(first + static_cast<int32_t>(i % 7));
+    return scheduler.submit(request.add_tokens(tokens).set_length(0, output).set_ignore_eos(true));
+  };
+  const auto run_all = [&] {
+    while (scheduler.step()) {
+    }
+    while (scheduler.next_event()) {
+    }
+  };
+  ask(3, 20, 2);
+  run_all();
+  const uint64_t cancelled = ask(9, 20, 2);
+  scheduler.cancel(cancelled);
+  run_all();
+  // Four blocks: one of them gives way to the other.
+  ask(15, 10, 35);
+  ask(23, 10, 35);
+  run_all();
+  headrace::Scheduler(model).run(headrace::Request(model).add_tokens({1, 2, 3}).set_length(0, 1),
+                                 [](const headrace::Event&) { return true; });
+  const auto tracks = request_tracks(json::parse(model.describe_trace()));
+  REQUIRE(tracks.size() == 5);
+  auto track = tracks.begin();
+  CHECK(track++->second == Track{"b", "prompt_rows", "scheduled", "prompt_rows", "first_token", "finished", "e"});
+  CHECK(track++->second == Track{"b", "finished", "e"});
+  const Track first = track++->second, second = track++->second;
+  for (const Track& each : {first, second}) {
+    CHECK(each.front() == "b");
+    CHECK(each.back() == "e");
+    CHECK(std::ranges::count(each, "e") == 1);
+    CHECK(std::ranges::count(each, "first_token") == 1);
+    CHECK(std::ranges::count(each, "preempted") == std::ranges::count(each, "resumed"));
+  }
+  CHECK(std::ranges::count(first, "preempted") + std::ranges::count(second, "preempted") > 0);
+  CHECK(track->first.starts_with("1."));  // of another scheduler
+}
+
+TEST_CASE("neither a trace nor a log line has a word of what requests say") {
+  for (const char* retention : {"false", "true"}) {
+    std::string lines;
+    const TemporaryFolder folder;
+    write_text_model(folder);
+    headrace::Options options = options_of("trace");
+    options.set("kv.zero_retention", retention).set("kv.max_tokens", "64");
+    options.set_log(
+        [](void* user, int32_t, const char*, const char* message) { static_cast<std::string*>(user)->append(message); },
+        &lines);
+    const headrace::Model model = headrace::Model::load(folder.path(), options);
+    headrace::Scheduler scheduler(model, options);
+    const std::string said = "marked words of nobody";
+    headrace::Request request(model);
+    request.add_text(said).set_length(0, 4).set_ignore_eos(true).add_stop("marked stop").set_tenant("somebody");
+    std::string written;
+    scheduler.run(request, [&](const headrace::Event& event) {
+      written += event.text();
+      return true;
+    });
+    headrace::Request too_long(model);
+    too_long.add_text(said + std::string(400, 'q')).set_length(0, 4);
+    CHECK_THROWS_AS(scheduler.submit(too_long), headrace::Error);
+    const std::string trace = model.describe_trace() + model.describe_profile() + lines;
+    REQUIRE(trace.find("first_token") != std::string::npos);
+    for (const std::string word : {"marked", "words", "nobody", "somebody", "qqq"}) {
+      CHECK(trace.find(word) == std::string::npos);
+    }
+    if (written.size() > 8) CHECK(trace.find(written) == std::string::npos);
+    // Nor the tokens: no list of numbers is there at all.
+    CHECK(trace.find("token_ids") == std::string::npos);
+  }
 }
 
 TEST_CASE("without a profile there is none to read") {
