@@ -22,6 +22,7 @@ struct Reading {
 struct TenantReading {
   MetricsText::Labels labels;
   headrace_tenant_metrics metrics;
+  headrace_latency queue, first_token, inter_token;
 };
 
 // A family of values that the readings give.
@@ -210,6 +211,13 @@ void add_tenants(MetricsText& text, const std::vector<TenantReading>& readings) 
   family("output_tokens_total", "counter", "Tokens drawn.", [](R r) { return r.metrics.output_tokens; });
   family("preemptions_total", "counter", "Sequences that gave their cache up.",
          [](R r) { return r.metrics.preemptions; });
+  const auto latency = [&](const std::string& name, const char* help, headrace_latency TenantReading::*member) {
+    text.family("headrace_tenant_" + name + "_seconds", "histogram", help);
+    for (R r : readings) text.latency(r.*member, r.labels);
+  };
+  latency("queue_time", "From submit to the first step.", &TenantReading::queue);
+  latency("time_to_first_token", "From submit to the first token.", &TenantReading::first_token);
+  latency("inter_token_latency", "From one token of a sample to the next.", &TenantReading::inter_token);
 }
 
 }  // namespace
@@ -225,7 +233,11 @@ void add_engine_metrics(MetricsText& text, const ServedModels& models) {
                         served->engine()->health()});
     for (const std::string& name : scheduler.tenants()) {
       try {
-        tenants.push_back({{labels.front(), {"tenant", name}}, scheduler.tenant_metrics(name)});
+        tenants.push_back({{labels.front(), {"tenant", name}},
+                           scheduler.tenant_metrics(name),
+                           scheduler.tenant_latency(name, HEADRACE_LATENCY_QUEUE),
+                           scheduler.tenant_latency(name, HEADRACE_LATENCY_FIRST_TOKEN),
+                           scheduler.tenant_latency(name, HEADRACE_LATENCY_INTER_TOKEN)});
       } catch (const headrace::Error&) {
         continue;  // forgotten in between
       }

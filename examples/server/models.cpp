@@ -58,7 +58,9 @@ void load(Context& context, const Call& call) {
   }
   const std::filesystem::path path = std::filesystem::path(allowed) / asked;
   std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) throw ApiError(404, "there is no such folder", "lora_path");
+  // A link in that folder would be a way out too.
+  if (std::filesystem::symlink_status(path, error).type() != std::filesystem::file_type::directory)
+    throw ApiError(404, "there is no such folder", "lora_path");
   const ServedModels::Choice choice = context.models.choose(call.body);
   if (choice.adapter) throw ApiError(400, "is an adapter", "model");
   context.models.load_adapter(choice.served, name, path.string());

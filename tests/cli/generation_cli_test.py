@@ -59,8 +59,11 @@ class Run(GenerationTest):
         self.assertEqual((process["ph"], process["name"], process["args"]), ("M", "process_name", {"name": "headrace"}))
         self.assertEqual((thread["ph"], thread["name"], thread["pid"]), ("M", "thread_name", process["pid"]))
         self.assertTrue(thread["args"]["name"])
+        marks = [event for event in events if event["cat"] == "request"]
+        self.assertEqual([mark["name"] if mark["ph"] == "n" else mark["ph"] for mark in marks],
+                         ["b", "prompt_rows", "scheduled", "first_token", "finished", "e"])
         spans = {}
-        for event in events:
+        for event in (event for event in events if event["cat"] != "request"):
             self.assertEqual((event["ph"], event["pid"], event["tid"]), ("X", process["pid"], thread["tid"]))
             self.assertTrue(event["ts"] >= 0 and event["dur"] >= 0)
             spans.setdefault(event["name"].split()[0], []).append((event["ts"], event["ts"] + event["dur"], event))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import tempfile
 import xml.etree.ElementTree
@@ -19,6 +20,11 @@ class Serve(CommandTest):
         cls.model = os.path.join(cls.folder, "model")
         os.mkdir(cls.model)
         tiny_text_model.write(cls.model)
+        cls.long_model = os.path.join(cls.folder, "long")
+        os.mkdir(cls.long_model)
+        tiny_text_model.write(cls.long_model)
+        config = pathlib.Path(cls.long_model, "config.json")
+        config.write_text(json.dumps({**json.loads(config.read_text()), "max_position_embeddings": 16384}))
 
     def trace(self, *lines):
         path = os.path.join(self.folder, "trace.jsonl")
@@ -43,6 +49,28 @@ class Serve(CommandTest):
         table = run("bench", "-m", self.model, "--serve", path).stdout
         self.assertIn("tenant  x", table)
         self.assertIn("prefix", table)
+
+    def test_made_traces(self):
+        classes = {"coding-agent": {"coding-agent"}, "chat": {"chat"}, "documents": {"documents"}, "tenants": {"chat"}}
+        for name, expected in classes.items():
+            with self.subTest(trace=name):
+                out = json.loads(run("bench", "-m", self.long_model, "--serve", name, "--serve-requests", "8", "--serve-rate",
+                                     "100", "--json", "--set", "kv.max_tokens=65536").stdout)
+                self.assertEqual({row["name"] for row in out["classes"]}, expected)
+                self.assertEqual({row["name"] for row in out["tenants"]}, {"steady", "burst"} if name == "tenants" else {""})
+                self.assertEqual(out["total"]["requests"], 8)
+                self.assertGreaterEqual(out["total"]["output_tokens"], 8)
+                # Later turns of an agent find what the ones before left.
+                if name == "coding-agent":
+                    self.assertGreater(out["total"]["cached_tokens"], out["total"]["prompt_tokens"] // 2)
+
+    def test_a_trace_of_the_requests_is_written(self):
+        path = os.path.join(self.folder, "events.json")
+        run("bench", "-m", self.model, "--serve", self.trace({"prompt_tokens": 9, "output_tokens": 3}), "--trace", path)
+        with open(path, encoding="utf-8") as file:
+            events = [event for event in json.load(file)["traceEvents"] if event.get("cat") == "request"]
+        self.assertEqual([event["ph"] for event in events if event["ph"] != "n"], ["b", "e"])
+        self.assertEqual([event["args"]["output_tokens"] for event in events if event["name"] == "finished"], [3])
 
     def test_plots(self):
         path = self.trace(*({"class": name, "tenant": tenant, "prompt_tokens": 30 + i, "output_tokens": 6}

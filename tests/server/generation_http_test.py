@@ -2,6 +2,7 @@
 
 import unittest
 
+import tiny_text_model
 from server_process import ServerTest
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -126,6 +127,23 @@ class Chat(ServerTest):
         for role in ("system", "developer"):
             self.assertEqual(self.text(messages=[{"role": role, "content": "be brief"}, *HELLO]),
                              self.text(messages=[{"role": "system", "content": "be brief"}, *HELLO]))
+
+    def test_what_shapes_the_draw(self):
+        greedy, hot = self.text(), {"temperature": 2.0, "seed": 7}
+        self.assertNotEqual(self.text(**hot), greedy)
+        # Each of these leaves the likeliest token alone.
+        for fields in ({"min_p": 1.0}, {"top_k": 1}, {"top_p": 1e-6}):
+            with self.subTest(**fields):
+                self.assertEqual(self.text(**hot, **fields), greedy)
+        self.assertNotEqual(self.text(**hot, typical_p=0.05), self.text(**hot))
+        for fields in ({"frequency_penalty": 2.0}, {"presence_penalty": 2.0}, {"repetition_penalty": 3.0}):
+            with self.subTest(**fields):
+                text = self.text(**fields, max_tokens=32)
+                self.assertGreater(len(set(text)), len(set(self.text(max_tokens=32))))
+        first = tiny_text_model.token(greedy[0])
+        self.assertEqual(self.text(stop_token_ids=[first]), "")
+        late = self.chat(stop_token_ids=[first], min_tokens=3)
+        self.assertGreaterEqual(late["usage"]["completion_tokens"], 3)
 
     def test_harmless_fields(self):
         whole = self.text()

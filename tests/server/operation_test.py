@@ -1,6 +1,7 @@
 """Keys, tenants, origins, hosts, health, metrics, the page, and the end of a server."""
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -225,10 +226,18 @@ class Metrics(ServerTest):
 
     @needs_promtool
     def test_promtool_finds_nothing(self):
+        for fill in (lambda: None, self.fill):
+            fill()
+            text = self.server.get("/metrics")
+            checked = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True)
+            self.assertEqual((checked.returncode, checked.stdout, checked.stderr), (0, b"", b""))
+
+    def test_a_tenant_has_its_own_latencies(self):
         self.fill()
-        text = self.server.get("/metrics")
-        checked = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True)
-        self.assertEqual((checked.returncode, checked.stdout, checked.stderr), (0, b"", b""))
+        text = self.server.get("/metrics").decode()
+        for name in ("queue_time", "time_to_first_token", "inter_token_latency"):
+            counts = re.findall(rf'^headrace_tenant_{name}_seconds_count{{[^}}]*tenant="[^"]*"[^}}]*}} (\d+)$', text, re.MULTILINE)
+            self.assertGreater(sum(map(int, counts)), 1, name)
 
     @needs_packages
     def test_the_format(self):
@@ -267,6 +276,18 @@ class Metrics(ServerTest):
         self.assertGreaterEqual(values["headrace_output_tokens_total"], 5)
         self.assertGreaterEqual(values["headrace_time_to_first_token_seconds_count"], 1)
         self.assertGreaterEqual(values["headrace_inter_token_latency_seconds_count"], 4)
+
+
+class ZeroRetention(ServerTest):
+    arguments = ("--set", "kv.zero_retention=true")
+
+    def test_nothing_is_found_again(self):
+        body = {"prompt": "a prompt of some blocks, the same each time that it is asked", "max_tokens": 4, "ignore_eos": True,
+                "temperature": 0}
+        first, second = (self.server.post("/v1/completions", body) for _ in range(2))
+        self.assertEqual(first["choices"][0]["text"], second["choices"][0]["text"])
+        self.assertEqual(second["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        self.assertEqual(self.server.metrics()["headrace_kv_cached_blocks"], 0)
 
 
 class End(unittest.TestCase):

@@ -133,11 +133,15 @@ class Adapters(ServerTest):
         for seed, name in enumerate("ab"):
             os.makedirs(os.path.join(adapters, name))
             tiny_adapter.write(os.path.join(adapters, name), seed=seed)
+        outside = os.path.join(folder, "outside")
+        os.mkdir(outside)
+        tiny_adapter.write(outside, seed=5)
+        os.symlink(outside, os.path.join(adapters, "link"))
         cls.arguments = ("--adapter-dir", adapters, "--set", "scheduler.max_num_seqs=1")
         return model
 
     def test_names_of_folders_lead_nowhere_else(self):
-        for name in ("", ".", "..", "../model", "/etc", "a/../../model", "a/", "a\\b", "a\0b"):
+        for name in ("", ".", "..", "../model", "/etc", "a/../../model", "a/", "a\\b", "a\0b", "link"):
             status, _, data = self.server.ask("POST", "/v1/load_lora_adapter", {"lora_name": "x", "lora_path": name})
             self.assertIn((status, data["error"]["param"]), ((400, "lora_path"), (404, "lora_path")), repr(name))
 

@@ -25,7 +25,7 @@ STEADY = {"prompt": "the same prompt again and again", "max_tokens": 24, "ignore
 
 
 class Soak(ServerTest):
-    seconds, num_clients = 20, 200
+    seconds, num_clients = 120, 200
     arguments = ("--max-connections", "256", "--set", "kv.max_tokens=65536")
 
     # What a client does once; `draw` is its source of chance.
