@@ -75,6 +75,13 @@ Result<Distribution> distribution_of(std::span<const float> logits, const LogitS
   return Distribution{stats.max, stats.log_sum};
 }
 
+// Of logits that were changed, `max` the highest of them.
+Distribution distribution_of(std::span<const float> logits, float max) {
+  double sum = 0;
+  visit_weights(logits, max, 1.0, [&](size_t, std::span<const double> weights) { sum += sum_of(weights); });
+  return {max, std::log(sum)};
+}
+
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, const Distribution& d, int32_t count) {
   std::vector<TokenLogprob> top;
   const size_t wanted = std::min(static_cast<size_t>(std::clamp(count, 0, kMaxLogprobs)), logits.size());
@@ -110,6 +117,8 @@ class Adjuster {
   }
 
   bool changed() const { return masked_ || !changed_.empty(); }
+
+  float adjusted(int32_t id) const { return logits_[static_cast<size_t>(id)]; }
 
   // Of a token that the mask left.
   float original(int32_t id) const {
@@ -316,10 +325,11 @@ struct Sampler::Row {
   Distribution distribution;
   Adjuster adjuster;
   float max = 0.0f;
+  bool processed = false;  // the distribution is of the adjusted logits
 
   SampledToken finish(int32_t token_id) {
     sampled.token_id = token_id;
-    sampled.logprob = distribution.logprob(adjuster.original(token_id));
+    sampled.logprob = distribution.logprob(processed ? adjuster.adjusted(token_id) : adjuster.original(token_id));
     return std::move(sampled);
   }
 };
@@ -336,6 +346,11 @@ Result<Sampler::Row> Sampler::prepare(std::span<float> logits, const LogitStats&
   }
   if (row.adjuster.changed()) {
     HEADRACE_ASSIGN_OR_RETURN(row.max, highest(logits));
+    if (params_.processed_logprobs) {
+      row.processed = true;
+      row.distribution = distribution_of(logits, row.max);
+      row.sampled.top_logprobs = top_logprobs(logits, row.distribution, params_.num_logprobs);
+    }
   }
   return row;
 }

@@ -38,6 +38,8 @@ struct SamplingParams {
   std::vector<std::pair<int32_t, float>> logit_bias;  // added to the logits; ids in [0, vocab_size)
   uint64_t seed = 0;
   int32_t num_logprobs = 0;  // 0: none but the sampled token's; at most kMaxLogprobs
+  // Log probabilities are of what biases, penalties, bans and masks leave, at temperature 1, in place of the model's own.
+  bool processed_logprobs = false;
 
   // kInvalidArgument naming the field (its place) for a value out of range or not finite.
   Status validate(int32_t vocab_size) const;
@@ -45,7 +47,7 @@ struct SamplingParams {
 
 struct TokenLogprob {
   int32_t token_id = 0;
-  float logprob = 0.0f;  // natural log, of the model's distribution before penalties and filters
+  float logprob = 0.0f;  // natural log, of the model's distribution before penalties and filters, or processed_logprobs
 };
 
 struct SampledToken {

@@ -338,6 +338,34 @@ TEST_CASE("Log probabilities are the model's own") {
   CHECK(score_token(logits, test::logit_stats(logits), 2, 0)->top_logprobs.empty());
 }
 
+TEST_CASE("Processed log probabilities are of what can come, before temperature and filters") {
+  const std::vector<float> logits = {1.0f, 2.0f, 3.0f, 4.0f};
+  SamplingParams params;
+  params.temperature = 0.0f;
+  params.num_logprobs = 2;
+  params.processed_logprobs = true;
+  params.logit_bias = {{0, 0.5f}};
+  const double sum = std::log(std::exp(1.5) + std::exp(2.0) + std::exp(3.0));
+  const SampledToken greedy = sample(params, logits, 0, 0, {}, {3});
+  CHECK(greedy.token_id == 2);
+  CHECK(greedy.logprob == Approx(3.0 - sum));
+  REQUIRE(greedy.top_logprobs.size() == 2);
+  CHECK(greedy.top_logprobs[1].token_id == 1);
+  CHECK(greedy.top_logprobs[1].logprob == Approx(2.0 - sum));
+  params.temperature = 7.0f;
+  params.top_k = 1;
+  CHECK(sample(params, logits, 0, 0, {}, {3}).logprob == Approx(3.0 - sum));
+  // By a mask likewise, and where nothing is changed they are the model's.
+  const std::vector<uint32_t> words = {0b0111};
+  params.logit_bias.clear();
+  std::vector<float> masked = logits;
+  const auto allow = [&](std::span<const float>) { return std::span<const uint32_t>(words); };
+  const auto token = Sampler(params).sample(masked, test::logit_stats(logits), {}, {}, 0, 0, allow);
+  REQUIRE(token.ok());
+  CHECK(token->logprob == Approx(3.0 - std::log(std::exp(1.0) + std::exp(2.0) + std::exp(3.0))));
+  CHECK(sample(params, logits).logprob == Approx(-std::log(1 + std::exp(-1.0) + std::exp(-2.0) + std::exp(-3.0))));
+}
+
 TEST_CASE("Logits without a distribution are errors") {
   SamplingParams params;
   const auto fails = [&](std::vector<float> logits, std::vector<int32_t> banned = {}) {
