@@ -2,7 +2,7 @@
 
 headrace_build_packages=(
   clang cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libsimdjson-dev libpcre2-dev libutf8proc-dev
-  libxxhash-dev libzstd-dev libcli11-dev catch2 pybind11-dev python3-dev python3-numpy python3-pip
+  libxxhash-dev libzstd-dev zlib1g-dev libcli11-dev catch2 pybind11-dev python3-dev python3-numpy python3-pip
 )
 # What `headrace serve` needs besides; without Boost it is left out, without the others it reads no images.
 headrace_server_packages=(libboost1.81-dev libpng-dev libturbojpeg0-dev)

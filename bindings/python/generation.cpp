@@ -2,6 +2,7 @@
 #include <deque>
 #include <mutex>
 #include <span>
+#include <variant>
 
 #include "module.h"
 
@@ -541,14 +542,44 @@ void check_whole(const headrace::Event& finished) {
   if (reason == "cancelled") throw headrace::Error(HEADRACE_CANCELLED, "a window's request was cancelled", "");
 }
 
+// One temperature for all requests, or a list of those that a window is tried with.
+using Temperatures = std::variant<float, std::vector<float>>;
+
+std::vector<float> temperatures_of(const std::optional<Temperatures>& given, py::kwargs& arguments) {
+  if (!given) return {};
+  if (const float* one = std::get_if<float>(&*given)) {
+    arguments["temperature"] = *one;
+    return {};
+  }
+  if (!std::get<1>(*given).empty()) return std::get<1>(*given);
+  throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "is an empty list", "temperature");
+}
+
+bool prompts_all(const std::string& condition_type) {
+  if (condition_type == "first-segment" || condition_type == "all-segments") return condition_type == "all-segments";
+  throw headrace::Error(HEADRACE_INVALID_ARGUMENT, "is neither first-segment nor all-segments",
+                        "prompt_condition_type");
+}
+
 py::object transcribe(PythonScheduler& self, const py::object& audio, const std::optional<std::string>& language,
-                      const std::optional<std::string>& task, bool timestamps, const py::kwargs& arguments) {
+                      const std::optional<std::string>& task, bool timestamps,
+                      const std::optional<Temperatures>& temperature, std::optional<double> compression_ratio_threshold,
+                      std::optional<double> logprob_threshold, std::optional<double> no_speech_threshold,
+                      bool condition_on_prev_tokens, std::optional<std::vector<int32_t>> prompt_ids,
+                      const std::string& prompt_condition_type, py::kwargs arguments) {
+  headrace::Transcription::Params params;
+  params.temperatures = temperatures_of(temperature, arguments);
   headrace::Request settings(self.model());
   set_parameters(settings, arguments);
-  headrace::Transcription::Params params;
   params.language = language.value_or("");
   params.task = task.value_or("");
   params.timestamps = timestamps;
+  params.compression_ratio_threshold = compression_ratio_threshold;
+  params.logprob_threshold = logprob_threshold;
+  params.no_speech_threshold = no_speech_threshold;
+  params.condition_on_prev_tokens = condition_on_prev_tokens;
+  params.prompt_ids = std::move(prompt_ids).value_or(std::vector<int32_t>());
+  params.prompt_in_all_windows = prompts_all(prompt_condition_type);
   params.settings = &settings;
   std::pair<Floats, uint32_t> sound;
   try {
@@ -617,12 +648,21 @@ void register_generation(py::module_& module) {
           py::arg("prompt"), "Iterate over the text as it comes.")
       .def(
           "transcribe", &transcribe, py::arg("audio"), py::arg("language") = py::none(), py::arg("task") = py::none(),
-          py::arg("timestamps") = true,
+          py::arg("timestamps") = true, py::arg("temperature") = py::none(),
+          py::arg("compression_ratio_threshold") = py::none(), py::arg("logprob_threshold") = py::none(),
+          py::arg("no_speech_threshold") = py::none(), py::arg("condition_on_prev_tokens") = false,
+          py::arg("prompt_ids") = py::none(), py::arg("prompt_condition_type") = "first-segment",
           "A Transcript of what is said in audio of any length: float32 samples of 16000 a second, or (samples, rate). "
           "language (\"en\"): found out where it is not given; task: \"transcribe\" or \"translate\"; without "
           "timestamps "
-          "each window is a segment. Other parameters are generate's; deadline_ms is each window's, and one that takes "
-          "longer raises an Error.")
+          "each window is a segment. temperature: one, or a list whose next one is tried where a window's text is "
+          "rejected, by compression_ratio_threshold or logprob_threshold; beside that no_speech_threshold skips "
+          "windows "
+          "of silence. condition_on_prev_tokens: windows are told what was written before; prompt_ids: text before the "
+          "first one, or with prompt_condition_type=\"all-segments\" before each. All are as in transformers, and none "
+          "holds unless given. Other parameters are generate's; deadline_ms is each window's, and one that takes "
+          "longer "
+          "raises an Error.")
       .def("submit", py::overload_cast<const py::object&, const py::kwargs&>(&PythonScheduler::submit),
            py::arg("prompt"), "Queue a request; its id.")
       .def("cancel", &PythonScheduler::cancel, py::arg("request_id"))

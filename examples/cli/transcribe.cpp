@@ -1,4 +1,6 @@
 // headrace transcribe: speech to text, by models whose encoder reads audio.
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -16,7 +18,10 @@ namespace {
 struct TranscribeArguments {
   ModelArguments model;
   SamplingArguments sampling;
-  std::string file, language, task, prompt;
+  std::string file, language, task, prompt, initial_prompt;
+  std::vector<float> temperatures;
+  std::optional<double> compression_ratio_threshold, logprob_threshold, no_speech_threshold;
+  bool condition_on_prev_tokens = false;
   bool no_timestamps = false, json = false;
 };
 
@@ -54,6 +59,22 @@ void print_json(const headrace::Transcription& transcription) {
             << "\n";
 }
 
+// "0,0.2,0.4"
+std::vector<float> read_temperatures(const std::string& text) {
+  std::vector<float> out;
+  for (size_t begin = 0;;) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    float value = 0;
+    const auto [rest, error] = std::from_chars(text.data() + begin, text.data() + end, value);
+    if (error != std::errc() || rest != text.data() + end) {
+      throw CLI::ValidationError("--temperature", "'" + text.substr(begin, end - begin) + "' is no number");
+    }
+    out.push_back(value);
+    if (end == text.size()) return out;
+    begin = end + 1;
+  }
+}
+
 void transcribe(const TranscribeArguments& arguments) {
   const Waveform audio = read_audio(arguments.file);
   const headrace::Model model = arguments.model.load();
@@ -66,6 +87,15 @@ void transcribe(const TranscribeArguments& arguments) {
   params.settings = &settings;
   if (!arguments.prompt.empty()) {
     params.prompt = model.tokenizer().encode(arguments.prompt, /*parse_special=*/true, /*add_special=*/false);
+  }
+  params.temperatures = arguments.temperatures;
+  params.compression_ratio_threshold = arguments.compression_ratio_threshold;
+  params.logprob_threshold = arguments.logprob_threshold;
+  params.no_speech_threshold = arguments.no_speech_threshold;
+  params.condition_on_prev_tokens = arguments.condition_on_prev_tokens;
+  if (!arguments.initial_prompt.empty()) {
+    params.prompt_ids = model.tokenizer().encode(" " + arguments.initial_prompt, /*parse_special=*/false,
+                                                 /*add_special=*/false);
   }
   headrace::Transcription transcription(model, audio.samples.data(), audio.samples.size(), audio.sample_rate, params);
   headrace::Scheduler scheduler(model, arguments.model.options());
@@ -104,6 +134,21 @@ void add_transcribe(CLI::App& app) {
   command->add_option("--task", arguments->task, "transcribe, or translate into English")
       ->check(CLI::IsMember({"transcribe", "translate"}));
   command->add_option("--prompt", arguments->prompt, "the decoder's first tokens as text, in place of these two");
+  command
+      ->add_option_function<std::string>(
+          "--temperature", [arguments](const std::string& text) { arguments->temperatures = read_temperatures(text); },
+          "in place of --temp: temperatures with commas between them, the next of which is tried where a "
+          "window's text is rejected")
+      ->type_name("LIST");
+  command->add_option("--compression-ratio-threshold", arguments->compression_ratio_threshold,
+                      "reject a text that compresses better: it repeats itself (2.4 is usual)");
+  command->add_option("--logprob-threshold", arguments->logprob_threshold,
+                      "reject a text whose tokens have a lower mean log probability (-1 is usual)");
+  command->add_option("--no-speech-threshold", arguments->no_speech_threshold,
+                      "skip a window with such a text where silence is likelier than this (0.6 is usual)");
+  command->add_flag("--condition-on-prev-tokens", arguments->condition_on_prev_tokens,
+                    "tell each window what was written of those before it");
+  command->add_option("--initial-prompt", arguments->initial_prompt, "text that the first window follows");
   command->add_flag("--no-timestamps", arguments->no_timestamps, "without times: windows follow each other");
   command->add_flag("--json", arguments->json, "print one JSON object at the end");
   command->callback([arguments] { transcribe(*arguments); });

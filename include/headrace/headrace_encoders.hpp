@@ -26,6 +26,11 @@ class Transcription {
     bool timestamps = true;             // false: a segment is a window
     std::vector<int32_t> prompt;        // in place of language and task
     const Request* settings = nullptr;  // of every window's request; read by the constructor
+    std::vector<float> temperatures;    // of a window, until its text is not rejected; empty: that of settings
+    std::optional<double> compression_ratio_threshold, logprob_threshold, no_speech_threshold;
+    bool condition_on_prev_tokens = false;
+    std::vector<int32_t> prompt_ids;     // text that the first window follows
+    bool prompt_in_all_windows = false;  // prompt_condition_type "all-segments"
   };
   // Samples are mono, in [-1, 1].
   Transcription(const Model& model, const float* samples, size_t num_samples, uint32_t sample_rate,
@@ -40,6 +45,18 @@ class Transcription {
     given.prompt = params.prompt.data();
     given.num_prompt_tokens = params.prompt.size();
     given.settings = params.settings == nullptr ? nullptr : params.settings->get();
+    given.temperatures = params.temperatures.data();
+    given.num_temperatures = params.temperatures.size();
+    given.compression_ratio_threshold = params.compression_ratio_threshold.value_or(0);
+    given.logprob_threshold = params.logprob_threshold.value_or(0);
+    given.no_speech_threshold = params.no_speech_threshold.value_or(0);
+    given.has_compression_ratio_threshold = params.compression_ratio_threshold.has_value() ? 1 : 0;
+    given.has_logprob_threshold = params.logprob_threshold.has_value() ? 1 : 0;
+    given.has_no_speech_threshold = params.no_speech_threshold.has_value() ? 1 : 0;
+    given.condition_on_prev_tokens = params.condition_on_prev_tokens ? 1 : 0;
+    given.prompt_ids = params.prompt_ids.data();
+    given.num_prompt_ids = params.prompt_ids.size();
+    given.prompt_condition_type = params.prompt_in_all_windows ? 1 : 0;
     headrace_transcription* handle = nullptr;
     detail::call([&](headrace_error** error) {
       return headrace_transcription_create(model.get(), samples, num_samples, sample_rate, &given, &handle, error);

@@ -456,8 +456,9 @@ HEADRACE_API headrace_status headrace_request_set_token_mask(headrace_request* r
  *     ... submit the request, destroy it, step the scheduler, and headrace_transcription_take each of its events ...
  *   }
  *
- * Tokens are those of transformers' WhisperForConditionalGeneration.generate without fallbacks: times come in pairs and do not
- * go back. Where the model knows several languages and none is said, the first request finds it out. */
+ * Tokens are those of transformers' WhisperForConditionalGeneration.generate: times come in pairs and do not go back. Where the
+ * model knows several languages and none is said, the first request finds it out. A window whose text a threshold rejects is
+ * asked for again at the next temperature; the text of the last one stands. */
 typedef struct headrace_transcription headrace_transcription;
 
 typedef struct headrace_transcription_params {
@@ -470,14 +471,41 @@ typedef struct headrace_transcription_params {
   const int32_t* prompt; /* the decoder's first tokens, in place of language and task; NULL: by these */
   size_t num_prompt_tokens;
   const headrace_request* settings; /* sampling, lengths and the like of every window's request; NULL: the defaults */
+  /* What follows is as transformers' generate() has it under these names, and holds only where it is set. A text is rejected
+   * where zlib makes its tokens smaller than compression_ratio_threshold times, or their log probabilities, among the tokens
+   * that could come, have a mean below logprob_threshold; those that events give are of that kind then. no_speech_threshold,
+   * beside logprob_threshold: a window with such a text is skipped where silence is likelier than this, which a request for
+   * one token finds out. */
+  const float* temperatures; /* [num_temperatures], one after the other; NULL: that of settings alone */
+  size_t num_temperatures;
+  double compression_ratio_threshold;
+  double logprob_threshold;
+  double no_speech_threshold;
+  uint32_t has_compression_ratio_threshold; /* 1: it holds */
+  uint32_t has_logprob_threshold;
+  uint32_t has_no_speech_threshold;
+  /* 1: a window's prompt begins with the end of what was written before, at most half the context, unless the last window's
+   * temperature was 0.5 or more. */
+  uint32_t condition_on_prev_tokens;
+  /* Text that the first window follows, or each that is not told what was written; with or without the token of earlier text
+   * in front; NULL: none. */
+  const int32_t* prompt_ids;
+  size_t num_prompt_ids;
+  /* 0: "first-segment"; 1: "all-segments", beside condition_on_prev_tokens: prompt_ids stay before what was written. */
+  uint32_t prompt_condition_type;
+  uint32_t reserved; /* 0 */
 } headrace_transcription_params;
 
 HEADRACE_API void headrace_transcription_params_init(headrace_transcription_params* params);
 /* [any] samples: mono float32 in [-1, 1]; read during the call. params may be NULL. HEADRACE_UNSUPPORTED ("model") where it writes
- * down no speech, and ("no_timestamps_token_id") where its files do not say which tokens are times; HEADRACE_NOT_FOUND where they
- * do not say how audio is read; HEADRACE_INVALID_ARGUMENT ("language", "task") for one that the model has not, ("audio") for
- * another sample_rate than the model's (16000), no samples and values that are not finite, and ("params.settings") for settings
- * with a session, a prompt, an encoder's input or several samples. */
+ * down no speech, ("no_timestamps_token_id") where its files do not say which tokens are times or silence, and
+ * ("compression_ratio_threshold") of builds without zlib; HEADRACE_NOT_FOUND where the files do not say how audio is read;
+ * HEADRACE_INVALID_ARGUMENT ("language", "task") for one that the model has not, ("audio") for another sample_rate than the
+ * model's (16000), no samples and values that are not finite, ("params.settings") for settings with a session, a prompt, an
+ * encoder's input or several samples, ("temperatures[i]") for one that is negative or not finite,
+ * ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold") for what is not finite, and the last without the
+ * one before it, ("prompt_condition_type") for 1 without condition_on_prev_tokens, and ("prompt_ids") for more than the
+ * context has room for. */
 HEADRACE_API headrace_status headrace_transcription_create(const headrace_model* model, const float* samples,
                                                            size_t num_samples, uint32_t sample_rate,
                                                            const headrace_transcription_params* params,

@@ -11,6 +11,37 @@ namespace {
 constexpr size_t kParamsSize1 = offsetof(headrace_transcription_params, settings) + sizeof(void*);
 constexpr size_t kSegmentSize1 = offsetof(headrace_speech_segment, num_tokens) + sizeof(size_t);
 
+Result<std::optional<double>> read_threshold(const char* flag, uint32_t has, double value) {
+  HEADRACE_ASSIGN_OR_RETURN(const bool holds, flag_argument(flag, has));
+  return holds ? std::optional(value) : std::nullopt;
+}
+
+Status read_judgement(const headrace_transcription_params& params, engine::TranscriptionParams& out) {
+  if (params.temperatures == nullptr && params.num_temperatures != 0) return null_argument("params.temperatures");
+  out.temperatures.assign(params.temperatures, params.temperatures + params.num_temperatures);
+  engine::WindowThresholds& thresholds = out.thresholds;
+  HEADRACE_ASSIGN_OR_RETURN(thresholds.compression_ratio,
+                            read_threshold("params.has_compression_ratio_threshold",
+                                           params.has_compression_ratio_threshold, params.compression_ratio_threshold));
+  HEADRACE_ASSIGN_OR_RETURN(thresholds.logprob, read_threshold("params.has_logprob_threshold",
+                                                               params.has_logprob_threshold, params.logprob_threshold));
+  HEADRACE_ASSIGN_OR_RETURN(
+      thresholds.no_speech,
+      read_threshold("params.has_no_speech_threshold", params.has_no_speech_threshold, params.no_speech_threshold));
+  return {};
+}
+
+Status read_earlier_text(const headrace_transcription_params& params, int32_t vocab_size,
+                         engine::EarlierTextParams& out) {
+  HEADRACE_ASSIGN_OR_RETURN(out.condition_on_prev_tokens,
+                            flag_argument("params.condition_on_prev_tokens", params.condition_on_prev_tokens));
+  HEADRACE_ASSIGN_OR_RETURN(out.prompt_in_all,
+                            flag_argument("params.prompt_condition_type", params.prompt_condition_type));
+  HEADRACE_RETURN_IF_ERROR(check_tokens("params.prompt_ids", params.prompt_ids, params.num_prompt_ids, vocab_size));
+  out.prompt_ids.assign(params.prompt_ids, params.prompt_ids + params.num_prompt_ids);
+  return {};
+}
+
 Result<engine::TranscriptionParams> read_params(const LoadedModel& loaded, const headrace_transcription_params* given) {
   engine::TranscriptionParams out;
   if (given == nullptr) return out;
@@ -22,8 +53,11 @@ Result<engine::TranscriptionParams> read_params(const LoadedModel& loaded, const
   out.times = !no_times;
   out.language = std::string(language);
   out.task = std::string(task);
-  HEADRACE_RETURN_IF_ERROR(
-      check_tokens("params.prompt", params.prompt, params.num_prompt_tokens, loaded.engine->executor->vocab_size()));
+  if (params.reserved != 0) return invalid_argument("params.reserved", "must be 0");
+  const int32_t vocab_size = loaded.engine->executor->vocab_size();
+  HEADRACE_RETURN_IF_ERROR(read_judgement(params, out));
+  HEADRACE_RETURN_IF_ERROR(read_earlier_text(params, vocab_size, out.earlier));
+  HEADRACE_RETURN_IF_ERROR(check_tokens("params.prompt", params.prompt, params.num_prompt_tokens, vocab_size));
   out.prompt.assign(params.prompt, params.prompt + params.num_prompt_tokens);
   if (params.settings == nullptr) return out;
   if (params.settings->loaded.get() != &loaded) {

@@ -93,6 +93,11 @@ Result<SpeechConfig> read_speech_config(const nlohmann::json& json, int32_t star
   HEADRACE_RETURN_IF_ERROR(read_forced(config, vocab_size, out.forced));
   HEADRACE_RETURN_IF_ERROR(read_suppressed(config, "suppress_tokens", vocab_size, out.suppress));
   HEADRACE_RETURN_IF_ERROR(read_suppressed(config, "begin_suppress_tokens", vocab_size, out.suppress_first));
+  if (config.has("prev_sot_token_id")) {
+    HEADRACE_ASSIGN_OR_RETURN(out.previous, read_token(config, "prev_sot_token_id", vocab_size));
+  } else if (out.suppress.size() >= 2) {
+    out.previous = out.suppress[out.suppress.size() - 2];  // where older files have it, and the reference looks
+  }
   return out;
 }
 
@@ -100,6 +105,7 @@ void complete_speech_config(SpeechConfig& config, const text::Tokenizer& tokeniz
   if (config.no_times) return;
   config.no_times = tokenizer.token_to_id("<|notimestamps|>");
   if (!config.no_times) return;
+  if (config.previous < 0) config.previous = tokenizer.token_to_id("<|startofprev|>").value_or(-1);
   if (const auto start = tokenizer.token_to_id("<|startoftranscript|>")) config.start = *start;
   if (const auto end = tokenizer.token_to_id("<|endoftext|>")) config.end = *end;
   for (const char* task : {"transcribe", "translate"}) {

@@ -25,6 +25,7 @@ struct SpeechConfig {
   std::vector<NamedToken> languages;           // "en"; empty: the model knows one, or does not say which
   std::vector<NamedToken> tasks;               // "transcribe"
   bool knows_one_language = false;             // and has no tasks
+  int32_t previous = -1;                       // stands before text of earlier windows; -1: it is not said which does
   std::string language, task;                  // where a request names none; empty: as `forced` has them
   std::vector<std::optional<int32_t>> forced;  // behind `start` where nothing is said; absent: a language to be found
   std::vector<int32_t> suppress, suppress_first;  // tokens that are never drawn, and those that are not drawn first

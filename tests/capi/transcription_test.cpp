@@ -9,46 +9,16 @@
 #include <headrace/headrace.hpp>
 
 #include "capi/refused_argument.h"
-#include "formats/safetensors.h"
+#include "capi/transcription_golden.h"
 
 namespace {
 
-using capi_test::check_refused;
+using namespace capi_test;
 using headrace::Event;
 using headrace::Model;
 using headrace::Request;
 using headrace::Scheduler;
 using headrace::Transcription;
-
-const std::string kFolder = HEADRACE_SOURCE_DIR "/tests/data/transcription";
-constexpr uint32_t kRate = 16000;
-
-std::shared_ptr<headrace::TensorFile> open_golden() {
-  auto golden = headrace::SafetensorsFile::open_path(kFolder + "/golden.safetensors");
-  REQUIRE(golden.ok());
-  return golden.take();
-}
-
-template <typename T>
-std::vector<T> values_of(const headrace::TensorFile& golden, const std::string& name) {
-  const headrace::TensorEntry* entry = golden.find(name);
-  INFO(name);
-  REQUIRE(entry != nullptr);
-  std::vector<T> out(entry->bytes / sizeof(T));
-  REQUIRE(golden.read(*entry, 0, std::as_writable_bytes(std::span(out))).ok());
-  return out;
-}
-
-// As make_transcription.py has it.
-std::vector<float> waveform(int64_t count) {
-  std::vector<float> out;
-  for (int64_t i = 0; i < count; ++i) {
-    out.push_back(static_cast<float>(((31 * i * i + 17 * i) % 1009 - 504) * (i / 3700 % 5)) / 2048.0f);
-  }
-  return out;
-}
-
-Model load() { return Model::load(kFolder, headrace::Options().set("kv.dtype", "f32")); }
 
 Request first_second(const Model& model, const std::vector<int32_t>& prompt) {
   const std::vector<float> samples = waveform(kRate);
@@ -77,35 +47,8 @@ headrace::Sampling hot(uint32_t num_samples) {
   return sampling;
 }
 
-void write_all(const Model& model, Transcription& transcription) {
-  Scheduler scheduler(model);
-  while (const auto request = transcription.next()) {
-    scheduler.run(*request, [&](const Event& event) {
-      transcription.take(event);
-      return true;
-    });
-  }
-}
-
-// A request of so many tokens at most.
-Request bounded(const Model& model, int64_t max_tokens) {
-  Request settings(model);
-  settings.set_length(0, max_tokens);
-  return settings;
-}
-
 bool contains(const std::vector<int32_t>& tokens, int32_t token) {
   return std::ranges::find(tokens, token) != tokens.end();
-}
-
-int32_t status_of(const std::function<void()>& call, const std::string& place) {
-  try {
-    call();
-  } catch (const headrace::Error& error) {
-    CHECK(error.place() == place);
-    return error.code();
-  }
-  return HEADRACE_OK;
 }
 
 }  // namespace
@@ -143,20 +86,7 @@ TEST_CASE("segments and times of longer sounds are those of transformers' genera
     const auto samples = waveform(one.num_samples);
     Transcription transcription(model, samples.data(), samples.size(), kRate, params);
     write_all(model, transcription);
-    const auto times = values_of<double>(*golden, one.name + ".times");
-    const auto sizes = values_of<int32_t>(*golden, one.name + ".sizes");
-    const auto tokens = values_of<int32_t>(*golden, one.name + ".tokens");
-    REQUIRE(transcription.num_segments() == sizes.size());
-    auto from = tokens.begin();
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      INFO(i);
-      const headrace::SpeechSegment segment = transcription.segment(i);
-      CHECK(segment.start == Approx(times[2 * i]).margin(1e-9));
-      CHECK(segment.end == Approx(times[2 * i + 1]).margin(1e-9));
-      CHECK(segment.tokens == std::vector<int32_t>(from, from + sizes[i]));
-      from += sizes[i];
-    }
-    CHECK(from == tokens.end());
+    check_segments(transcription, *golden, one.name);
     CHECK(!transcription.language().empty());
     if (!one.language.empty()) CHECK(transcription.language() == one.language);
   }

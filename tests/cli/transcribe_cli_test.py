@@ -137,6 +137,19 @@ class Times(CommandTest):
             self.assertEqual(len(lines), 6)
             self.assertEqual(lines[0], "[00:00.160 --> 00:00.360]")
 
+            # The end is more silent than the beginning, and all texts are less likely than that.
+            silent = json.loads(run(*command[:-4], "-n", "12", "--kv-dtype", "f32", "--json", "--temperature", "0,1e-4",
+                                    "--logprob-threshold", "0", "--no-speech-threshold", "0.00357608").stdout)
+            self.assertEqual([round(part["start"], 6) for part in silent["segments"]], [0.16, 0.4, 0.72, 1.4])
+            told = json.loads(run(*command[:-4], "-n", "12", "--kv-dtype", "f32", "--json", "--condition-on-prev-tokens",
+                                  "--compression-ratio-threshold", "9").stdout)
+            self.assertEqual([round(part["start"], 6) for part in told["segments"]], [0.16, 0.36, 1.36, 2.36, 3.36])
+            for wrong in ("", "0,,1", "warm", "0,1x"):
+                self.assert_wrong_usage(*command, "--temperature", wrong, says="is no number")
+            self.assert_fails(*command, "--temperature", "0,-1", says="temperatures[1]")
+            self.assert_fails(*command, "--no-speech-threshold", "0.6", says="no_speech_threshold")
+            self.assert_fails(*command, "--logprob-threshold", "nan", says="logprob_threshold")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -95,12 +95,44 @@ class EncoderDecoder(unittest.TestCase):
 class Speech(unittest.TestCase):
     """On the tiny model of tests/data/transcription."""
 
-    def test_segments_and_times_are_those_of_transformers(self):
+    @classmethod
+    def setUpClass(cls):
         folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "transcription")
-        golden = read_safetensors(os.path.join(folder, "golden.safetensors"))
-        i = np.arange(int(golden["samples"][0]), dtype=np.int64)
-        samples = (((31 * i * i + 17 * i) % 1009 - 504) * (i // 3700 % 5)).astype(np.float32) / np.float32(2048)
-        scheduler = headrace.Scheduler(headrace.Model.load(folder), kv_dtype="f32")
+        cls.golden = read_safetensors(os.path.join(folder, "golden.safetensors"))
+        i = np.arange(int(cls.golden["samples"][0]), dtype=np.int64)
+        cls.samples = (((31 * i * i + 17 * i) % 1009 - 504) * (i // 3700 % 5)).astype(np.float32) / np.float32(2048)
+        cls.model = headrace.Model.load(folder)
+
+    def test_rejected_and_told_windows_are_those_of_transformers(self):
+        scheduler = headrace.Scheduler(self.model, kv_dtype="f32")
+        told = dict(condition_on_prev_tokens=True, top_k=1)
+        prompted = dict(told, prompt_ids=[45, 7, 30, 11, 12])
+        for name, asked in (("judged", dict(temperature=0)), ("silent", dict(temperature=(0.0, 1e-4))), ("told", told),
+                            ("told_repeats", dict(told, temperature=[0.0, 0.6])), ("told_prompted", prompted),
+                            ("told_all_prompted", dict(prompted, prompt_condition_type="all-segments"))):
+            with self.subTest(name=name):
+                ratio, logprob, silence = (None if np.isnan(x) else x for x in self.golden[name + ".thresholds"])
+                found = scheduler.transcribe(self.samples, language="fr", max_tokens=12, compression_ratio_threshold=ratio,
+                                             logprob_threshold=logprob, no_speech_threshold=silence, **asked)
+                times = [(part.start, part.end) for part in found.segments]
+                np.testing.assert_allclose(times, self.golden[name + ".times"], atol=1e-9)
+                self.assertEqual(sum((part.tokens for part in found.segments), []), self.golden[name + ".tokens"].tolist())
+        for place, asked in (("temperature", dict(temperature=[])), ("temperatures[1]", dict(temperature=[0, -1])),
+                             ("logprob_threshold", dict(logprob_threshold=float("nan"))),
+                             ("no_speech_threshold", dict(no_speech_threshold=0.6)),
+                             ("prompt_condition_type", dict(prompt_condition_type="all-segments")),
+                             ("prompt_condition_type", dict(prompt_condition_type="last")),
+                             ("params.prompt_ids[0]", dict(prompt_ids=[99]))):
+            with self.subTest(place=place), self.assertRaises(headrace.Error) as caught:
+                scheduler.transcribe(self.samples, **asked)
+            self.assertEqual(caught.exception.place, place)
+            self.assertEqual(caught.exception.status, "HEADRACE_INVALID_ARGUMENT")
+        with self.assertRaises(TypeError):
+            scheduler.transcribe(self.samples, temperature="hot")
+
+    def test_segments_and_times_are_those_of_transformers(self):
+        golden, samples = self.golden, self.samples
+        scheduler = headrace.Scheduler(self.model, kv_dtype="f32")
         for name, asked in (("long_fr", dict(language="fr")), ("long_heard", {}), ("long_task", dict(task="transcribe"))):
             with self.subTest(name=name):
                 found = scheduler.transcribe(samples, max_tokens=24, **asked)
