@@ -42,10 +42,15 @@ inline std::vector<float> waveform(int64_t count) {
   return out;
 }
 
-inline headrace::Model load() { return headrace::Model::load(kFolder, headrace::Options().set("kv.dtype", "f32")); }
+inline headrace::Model load() { return headrace::Model::load(kFolder); }
+
+// Its keys and values are as exact as the reference's.
+inline headrace::Scheduler scheduler_of(const headrace::Model& model) {
+  return headrace::Scheduler(model, headrace::Options().set("kv.dtype", "f32"));
+}
 
 inline void write_all(const headrace::Model& model, headrace::Transcription& transcription) {
-  headrace::Scheduler scheduler(model);
+  headrace::Scheduler scheduler = scheduler_of(model);
   while (const auto request = transcription.next()) {
     scheduler.run(*request, [&](const headrace::Event& event) {
       transcription.take(event);

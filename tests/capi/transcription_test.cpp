@@ -29,7 +29,7 @@ Request first_second(const Model& model, const std::vector<int32_t>& prompt) {
 
 // Of each sample.
 std::vector<std::vector<int32_t>> written(const Model& model, const Request& request, uint32_t num_samples = 1) {
-  Scheduler scheduler(model);
+  headrace::Scheduler scheduler = scheduler_of(model);
   std::vector<std::vector<int32_t>> out(num_samples);
   scheduler.run(request, [&](const Event& event) {
     const auto tokens = event.tokens();
@@ -161,7 +161,7 @@ TEST_CASE("a transcription goes on behind a request that was cancelled") {
   write_all(model, expected);
   Transcription transcription(model, samples.data(), samples.size(), kRate, params);
   {
-    Scheduler scheduler(model);
+    headrace::Scheduler scheduler = scheduler_of(model);
     const auto request = transcription.next();
     scheduler.run(*request, [&](const Event& event) {
       transcription.take(event);
