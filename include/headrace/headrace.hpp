@@ -826,6 +826,12 @@ class Scheduler {
     return event ? std::optional<Event>(Event(event)) : std::nullopt;
   }
   // The next one of that request; those of others stay.
+  // The next one of that request, waited for; this thread steps where no other one does (headrace_event_wait).
+  Event wait(uint64_t request_id) {
+    headrace_event* event = nullptr;
+    detail::call([&](headrace_error** error) { return headrace_event_wait(handle_.get(), request_id, &event, error); });
+    return Event(event);
+  }
   std::optional<Event> next_event_of(uint64_t request_id) {
     headrace_event* event = nullptr;
     detail::call(

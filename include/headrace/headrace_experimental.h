@@ -389,6 +389,13 @@ HEADRACE_API headrace_status headrace_event_get_progress(const headrace_event* e
 HEADRACE_API headrace_status headrace_event_next_of(headrace_scheduler* scheduler, uint64_t request_id,
                                                     headrace_event** event, headrace_error** error);
 
+/* [any] The same, waited for: the calling thread steps while no other one does (headrace_scheduler_step, _run, or another wait), so
+ * that several threads may each wait for their own. HEADRACE_NOT_FOUND ("request_id") where no more comes: the last event was taken, or
+ * there is no such request; HEADRACE_FAILED_PRECONDITION with an event callback. Where a step fails its error is this call's; the
+ * request goes on. */
+HEADRACE_API headrace_status headrace_event_wait(headrace_scheduler* scheduler, uint64_t request_id,
+                                                 headrace_event** event, headrace_error** error);
+
 /* Why no more of the prompt than usage.cached_tokens was found in the cache, of HEADRACE_EVENT_FINISHED; "" where all was that can
  * be (the last token is computed always): "short" (less than a block is left), "unseen" (no prompt had these tokens here, with this
  * salt and adapter), "evicted" (one had, and its block gave way), "no_snapshot" (no state was kept there), "prompt_logprobs" and

@@ -40,6 +40,19 @@ headrace_status headrace_event_next_of(headrace_scheduler* scheduler, uint64_t r
   });
 }
 
+headrace_status headrace_event_wait(headrace_scheduler* scheduler, uint64_t request_id, headrace_event** event,
+                                    headrace_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (scheduler == nullptr) return null_argument("scheduler");
+    if (event == nullptr) return null_argument("event");
+    auto handle = std::make_unique<headrace_event>();  // before an event is taken, so that none is lost
+    const auto kept = scheduler->scheduler;            // it may be destroyed meanwhile
+    HEADRACE_ASSIGN_OR_RETURN(handle->event, kept->wait(request_id));
+    *event = handle.release();
+    return Status();
+  });
+}
+
 void headrace_event_destroy(headrace_event* event) { delete event; }
 
 int32_t headrace_event_get_type(const headrace_event* event) {

@@ -125,9 +125,11 @@ class Scheduler::Impl {
   Status cancel(uint64_t request_id);
   Result<bool> step();
   Status run();
+  Status run_steps();
   void stop();
   void set_event_callback(EventCallback callback);
   std::shared_ptr<const Event> next_event(std::optional<uint64_t> request_id);
+  Result<std::shared_ptr<const Event>> wait(uint64_t request_id);
   SchedulerReport report() const;
   std::vector<std::string> tenants() const;
   Result<TenantReport> tenant(const std::string& name) const;
@@ -188,6 +190,9 @@ class Scheduler::Impl {
   std::condition_variable news_;
   bool has_news_ = false;  // since the last step began
   bool stops_ = false;
+  bool runs_ = false;                 // a thread is in run()
+  bool waiter_steps_ = false;         // one in wait() steps
+  std::condition_variable progress_;  // a step has ended, or nobody steps any more
   Tenants tenants_;
   bool limits_changed_ = false;
   uint64_t submitted_ = 0, refused_ = 0;  // requests
@@ -504,6 +509,7 @@ bool Scheduler::Impl::end_step(bool left) {
     const std::lock_guard lock(mutex_);
     if (!closed_) {
       stepping_ = false;
+      progress_.notify_all();
       model_->executor->expect_more(!live_.empty() && !loop_.held_back());
       return left || !live_.empty();
     }
@@ -585,11 +591,31 @@ void Scheduler::Impl::set_event_callback(EventCallback callback) {
   const std::lock_guard lock(mutex_);
   callback_.swap(shared);
   tell_news();
+  progress_.notify_all();
 }
 
+namespace {
+
+// What waits for a reader is looked at so often.
+constexpr auto kPause = std::chrono::milliseconds(1);
+
+}  // namespace
+
 Status Scheduler::Impl::run() {
-  // What waits for a reader is looked at so often.
-  constexpr auto kPause = std::chrono::milliseconds(1);
+  // A thread in wait() may be in the middle of a step: the next one is this thread's.
+  std::unique_lock lock(mutex_);
+  if (runs_) return failed_precondition("scheduler", "a step goes on");
+  runs_ = true;
+  progress_.wait(lock, [&] { return !waiter_steps_ || closed_; });
+  lock.unlock();
+  const Status status = run_steps();
+  lock.lock();
+  runs_ = false;
+  progress_.notify_all();
+  return status;
+}
+
+Status Scheduler::Impl::run_steps() {
   uint64_t steps = 0;
   for (;;) {
     const auto working = step();
@@ -603,6 +629,32 @@ Status Scheduler::Impl::run() {
     } else if (!ran) {
       news_.wait_for(lock, kPause, awake);
     }
+  }
+}
+
+Result<std::shared_ptr<const Event>> Scheduler::Impl::wait(uint64_t request_id) {
+  std::unique_lock lock(mutex_);
+  for (uint64_t steps = ~uint64_t{0};;) {
+    if (closed_) return failed_precondition("scheduler", "was destroyed");
+    if (callback_ != nullptr) return failed_precondition("scheduler", "events are given to its callback");
+    if (auto event = take_event(request_id)) return event;
+    if (!live_.contains(request_id)) return not_found("request_id", "{} has no more events", request_id);
+    if (stepping_ || runs_) {
+      progress_.wait(lock);
+      continue;
+    }
+    // Others that are full hold the steps up until somebody reads them.
+    if (std::exchange(steps, metrics_.num_steps) == metrics_.num_steps) news_.wait_for(lock, kPause);
+    if (stepping_ || runs_) continue;
+    waiter_steps_ = true;
+    lock.unlock();
+    const auto working = step();
+    lock.lock();
+    waiter_steps_ = false;
+    progress_.notify_all();
+    // Somebody else's step came between.
+    if (!working.ok() && !closed_ && working.status().code() != StatusCode::kFailedPrecondition)
+      return working.status();
   }
 }
 
@@ -663,6 +715,7 @@ void Scheduler::Impl::shut_down() {
     if (closed_) return;
     closed_ = true;
     news_.notify_all();
+    progress_.notify_all();
     if (stepping_) return;  // the step in flight does the rest
     stepping_ = true;
   }
@@ -715,6 +768,7 @@ Status Scheduler::run() { return impl_->run(); }
 void Scheduler::stop() { impl_->stop(); }
 std::shared_ptr<const Event> Scheduler::next_event() { return impl_->next_event(std::nullopt); }
 std::shared_ptr<const Event> Scheduler::next_event_of(uint64_t request_id) { return impl_->next_event(request_id); }
+Result<std::shared_ptr<const Event>> Scheduler::wait(uint64_t request_id) { return impl_->wait(request_id); }
 SchedulerReport Scheduler::report() const { return impl_->report(); }
 std::vector<std::string> Scheduler::tenants() const { return impl_->tenants(); }
 Result<TenantReport> Scheduler::tenant(const std::string& name) const { return impl_->tenant(name); }

@@ -84,6 +84,9 @@ class Scheduler {
   std::shared_ptr<const Event> next_event();
   // The next one of that request; those of others stay.
   std::shared_ptr<const Event> next_event_of(uint64_t request_id);
+  // The same, waited for: this thread steps where no other one does (run, step, or another wait). kNotFound where none comes any
+  // more; kFailedPrecondition with an event callback; fails as step does. The calling thread must hold a shared_ptr.
+  Result<std::shared_ptr<const Event>> wait(uint64_t request_id);
   SchedulerStats stats() const;
   SchedulerReport report() const;
   // Names of the tenants known, ascending.

@@ -125,6 +125,7 @@ TEST_CASE("every function refuses NULL handles by name") {
                 [](E e) { return headrace_scheduler_get_tenant_latency(nullptr, nullptr, 0, 1, nullptr, e); });
   check_refused("scheduler", [](E e) { return headrace_event_next(nullptr, nullptr, e); });
   check_refused("scheduler", [](E e) { return headrace_event_next_of(nullptr, 1, nullptr, e); });
+  check_refused("scheduler", [](E e) { return headrace_event_wait(nullptr, 1, nullptr, e); });
   check_refused("event", [](E e) { return headrace_event_get_top_logprobs(nullptr, 0, nullptr, nullptr, nullptr, e); });
   check_refused("event", [](E e) { return headrace_event_get_usage(nullptr, nullptr, e); });
   check_refused("model",
@@ -229,6 +230,7 @@ TEST_CASE("good handles with NULL outputs or inputs are refused by the argument'
   check_refused("needed", [&](E e) { return headrace_scheduler_get_tenants(handle, nullptr, 0, nullptr, e); });
   check_refused("event", [&](E e) { return headrace_event_next(handle, nullptr, e); });
   check_refused("event", [&](E e) { return headrace_event_next_of(handle, 1, nullptr, e); });
+  check_refused("event", [&](E e) { return headrace_event_wait(handle, 1, nullptr, e); });
   headrace_scheduler_destroy(handle);
 }
 

@@ -33,6 +33,67 @@ void add(Told& told, const Event& event) {
 
 }  // namespace
 
+namespace {
+
+std::vector<int32_t> waited_for(Scheduler& scheduler, uint64_t id) {
+  std::vector<int32_t> tokens;
+  for (bool last = false; !last;) {
+    const Event event = scheduler.wait(id);
+    CHECK(event.request_id() == id);
+    const auto more = event.tokens();
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    last = event.is_last();
+  }
+  return tokens;
+}
+
+}  // namespace
+
+TEST_CASE("a thread that waits for a request steps while no other one does") {
+  std::vector<std::vector<int32_t>> expected;
+  for (int32_t i = 0; i < 4; ++i) {
+    Scheduler alone(text_model());
+    expected.push_back(generate(alone, asking(10 * i + 5, 30)).tokens);
+  }
+  for (const bool engine_runs : {false, true}) {
+    Scheduler scheduler(text_model());
+    std::thread engine;
+    if (engine_runs) engine = std::thread([&] { scheduler.run(); });
+    std::vector<uint64_t> ids;
+    for (int32_t i = 0; i < 4; ++i) ids.push_back(scheduler.submit(asking(10 * i + 5, 30)));
+    std::vector<std::vector<int32_t>> got(4);
+    std::vector<std::thread> waiters;
+    for (size_t i = 1; i < 4; ++i) waiters.emplace_back([&, i] { got[i] = waited_for(scheduler, ids[i]); });
+    got[0] = waited_for(scheduler, ids[0]);
+    for (std::thread& waiter : waiters) waiter.join();
+    for (size_t i = 0; i < 4; ++i) CHECK(got[i] == expected[i]);
+    for (const uint64_t id : {ids[0], uint64_t{1000}}) {
+      const Failure failure = failure_of([&] { scheduler.wait(id); });
+      CHECK(failure.code == HEADRACE_NOT_FOUND);
+      CHECK(failure.place == "request_id");
+    }
+    if (engine_runs) {
+      scheduler.stop();
+      engine.join();
+    }
+    scheduler.set_event_callback([](const Event&) { return true; });
+    const uint64_t id = scheduler.submit(asking(5, 3));
+    CHECK(failure_of([&] { scheduler.wait(id); }).code == HEADRACE_FAILED_PRECONDITION);
+  }
+}
+
+TEST_CASE("an engine's thread that begins while others wait takes the steps over") {
+  Scheduler scheduler(text_model());
+  const uint64_t first = scheduler.submit(asking(5, 200)), second = scheduler.submit(asking(15, 200));
+  std::thread waiter([&] { waited_for(scheduler, first); });
+  std::thread engine([&] { scheduler.run(); });
+  CHECK(waited_for(scheduler, second).size() == 200);
+  waiter.join();
+  scheduler.stop();
+  engine.join();
+  CHECK(generate(scheduler, asking(5, 2)).tokens.size() == 2);
+}
+
 TEST_CASE("each event is given to the callback after its step, as next_event would give it") {
   std::vector<std::vector<int32_t>> expected;
   {

@@ -2,7 +2,7 @@
 
     HEADRACE_CLI=... PYTHONPATH=... python3 soak.py --seconds 1800
 
-runs it for half an hour; ctest does so shortly. Throughout, /health answers 200 and in time, and one client's answers are those that
+runs it for half an hour; ctest does so for two minutes. Throughout, /health answers 200 and in time, and one client's answers are those that
 it had alone. At the end nothing is left: no request, block, session, thread or descriptor, and memory has grown by no more than
 MAX_GROWTH since the first third.
 """
