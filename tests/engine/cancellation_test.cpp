@@ -20,8 +20,38 @@ ptrdiff_t num_threads() {
   return std::distance(Folder("/proc/self/task"), Folder());
 }
 
+// All may come. Masks alive are counted.
+class FreeMask : public TokenMask {
+ public:
+  explicit FreeMask(std::shared_ptr<int> alive) : alive_(std::move(alive)) { ++*alive_; }
+  ~FreeMask() override { --*alive_; }
+  bool fill(std::span<const float>, std::span<uint32_t>) override { return false; }
+  bool advance(int32_t) override { return true; }
+  void retreat(int32_t) override {}
+
+ private:
+  std::shared_ptr<int> alive_;
+};
+
+// What some of the requests have beside their prompts.
+struct Extras {
+  std::shared_ptr<int> masks = std::make_shared<int>(0);  // alive
+  std::vector<std::shared_ptr<Session>> sessions;
+};
+
+void add(const Extras& extras, std::mt19937_64& random, RequestParams& params) {
+  if (random() % 4 == 0) {
+    params.token_mask = [alive = extras.masks] { return std::make_unique<FreeMask>(alive); };
+  }
+  const auto& session = extras.sessions[random() % extras.sessions.size()];
+  if (random() % 4 != 0 || session->busy() || session->tokens().size() > 300) return;
+  params.session = session;
+  params.n = 1;
+}
+
 // Submits `count` requests and cancels each after a random number of steps, in whatever state it is then.
-void cancel_at_random(Scheduler& scheduler, int count, std::mt19937_64& random, std::map<FinishReason, int>& ends) {
+void cancel_at_random(Scheduler& scheduler, int count, std::mt19937_64& random, std::map<FinishReason, int>& ends,
+                      const Extras* extras = nullptr) {
   std::multimap<int64_t, uint64_t> due;
   int submitted = 0;
   for (int64_t now = 0; submitted < count || !due.empty(); ++now) {
@@ -30,6 +60,7 @@ void cancel_at_random(Scheduler& scheduler, int count, std::mt19937_64& random, 
       params.n = 1 + static_cast<uint32_t>(random() % 2);
       params.tenant = std::string(1, static_cast<char>('a' + random() % 3));
       if (random() % 8 == 0) params.num_prompt_logprobs = 0;
+      if (extras != nullptr) add(*extras, random, params);
       due.emplace(now + static_cast<int64_t>(random() % 25), submit(scheduler, params));
       ++submitted;
     }
@@ -69,6 +100,43 @@ TEST_CASE("10,000 requests cancelled at random moments leave blocks, memory and 
   CHECK(ends[FinishReason::kCancelled] > 10000);
   CHECK(scheduler->report().metrics.preemptions > 0);
   CHECK(scheduler->next_event() == nullptr);
+}
+
+TEST_CASE("cancelled with values on their way, guesses, masks and sessions they leave no more") {
+  Toy toy;
+  toy.options.kv_max_tokens = 1024;
+  toy.options.kv_host_bytes = 64 << 10;
+  toy.options.kv_load = schedule::LoadChoice::kAlways;
+  toy.options.max_num_seqs = 12;
+  toy.options.max_num_batched_tokens = 48;
+  toy.options.drafter = "ngram,suffix";
+  auto scheduler = toy.scheduler();
+  std::mt19937_64 random(5);
+  std::map<FinishReason, int> ends;
+  Extras extras;
+  const auto renew = [&] {
+    for (auto& session : extras.sessions) REQUIRE(session->rewind(0).ok());
+    while (extras.sessions.size() < 4) {
+      auto made = Session::create(toy.model, scheduler->kv_cache(), toy.options);
+      REQUIRE(made.ok());
+      extras.sessions.push_back(made.take());
+    }
+  };
+  renew();
+  const ptrdiff_t threads = num_threads();
+  for (int round = 0; round < 20; ++round) {
+    cancel_at_random(*scheduler, 500, random, ends, &extras);
+    renew();
+    CHECK(*extras.masks == 0);
+    CHECK(scheduler->check_invariants().ok());
+    CHECK(scheduler->kv_cache()->stats().free_blocks == scheduler->kv_cache()->stats().num_blocks);
+    CHECK(scheduler->report().metrics.num_loading == 0);
+  }
+  CHECK(num_threads() == threads);
+  CHECK(ends[FinishReason::kCancelled] > 10000);
+  CHECK(scheduler->report().metrics.preemptions > 0);
+  CHECK(scheduler->report().metrics.disk_tokens > 0);
+  CHECK(scheduler->report().speculation.drafted() > 0);
 }
 
 TEST_CASE("cancels from another thread while one steps do no less") {
